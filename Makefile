@@ -1,0 +1,54 @@
+# Tidemill: every target does its own set-up; `make help` lists them.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+TIDEMILL := $(BIN)/tidemill
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test check lint types format bench torture docs lock clean
+
+help:  ## list what can be made
+	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(READY)  ## install everything into .venv (all other targets do it too)
+
+$(READY): requirements.lock pyproject.toml tools/setup.sh
+	@PYTHON="$(PYTHON)" sh tools/setup.sh "$(VENV)"
+	@touch $@
+
+demo: $(READY)  ## generate a day of playback events, plan, backfill, look at the result
+	@$(BIN)/python apps/playback/demo.py
+
+check: $(READY)  ## fast: lint, types, tests without Spark
+	@$(MAKE) --no-print-directory lint types
+	@$(BIN)/pytest -q -m "not spark and not cluster and not kill"
+
+test: $(READY)  ## everything: lint, types, all tests (Spark, a cluster, kill -9)
+	@$(MAKE) --no-print-directory lint types
+	@$(BIN)/pytest -q --durations=15
+
+lint: $(READY)
+	@$(BIN)/ruff check . && $(BIN)/ruff format --check .
+
+types: $(READY)
+	@$(BIN)/mypy
+
+format: $(READY)  ## format the code
+	@$(BIN)/ruff check --fix -q . ; $(BIN)/ruff format .
+
+bench: $(READY)  ## compare with peers in one run; writes docs/performance.md
+	@$(BIN)/python -m bench
+
+torture: $(READY)  ## long: kill drivers at random moments; writes docs/reliability.md
+	@$(BIN)/python -m tests.torture
+
+docs: $(READY)  ## write the generated references (YAML, CLI)
+	@$(BIN)/python tools/references.py
+
+lock:  ## resolve the dependencies anew into requirements.lock
+	@uv pip compile pyproject.toml --group dev --universal --generate-hashes \
+	  --no-annotate --no-header -q -o requirements.lock
+
+clean:  ## remove what was installed and made
+	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis demo

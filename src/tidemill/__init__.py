@@ -1,0 +1,20 @@
+"""Write a streaming pipeline once in PySpark; run it live, over its history, or both."""
+
+from typing import TYPE_CHECKING, Any
+
+from tidemill.pipeline import Pipeline, pipeline
+
+if TYPE_CHECKING:
+    from tidemill.project import Project, load
+
+__all__ = ["Pipeline", "Project", "load", "pipeline"]
+__version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> Any:
+    """Load the project's machinery only when it is used: a pipeline file needs none of it."""
+    if name in ("Project", "load"):
+        from tidemill import project
+
+        return getattr(project, name)
+    raise AttributeError(f"module 'tidemill' has no attribute {name!r}")

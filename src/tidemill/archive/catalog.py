@@ -1,0 +1,111 @@
+"""Open the Iceberg catalog, find tables, pin snapshots for the life of a run."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tidemill.errors import ConfigError, SourceError, nearest
+
+if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
+    from pyiceberg.table import Table
+
+    from tidemill.config.loader import LoadedConfig
+
+_TRIES = 10
+
+
+def open_catalog(loaded: LoadedConfig) -> Catalog:
+    """The project's catalog; the folders of a local one are made."""
+    for folder in loaded.config.catalog.local_folders(loaded.base):
+        _make_folder(folder)
+    return connect(loaded.config.catalog.name, loaded.config.catalog.properties(loaded.base))
+
+
+def connect(name: str, properties: dict[str, str]) -> Catalog:
+    """A catalog from its pyiceberg properties."""
+    from pyiceberg.catalog import load_catalog
+
+    try:
+        return load_catalog(name, **properties)
+    except Exception as error:
+        raise ConfigError(
+            f"the catalog cannot be opened: {error}",
+            where=f"catalog {properties.get('uri', name)}",
+            fix="check catalog: in the YAML; 'tidemill doctor' tries it",
+        ) from error
+
+
+def _make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(
+            f"the folder {folder} cannot be made: {error.strerror}",
+            where="catalog",
+            fix="give write permission, or set catalog.warehouse and catalog.uri elsewhere",
+        ) from None
+
+
+def load_table(catalog: Catalog, name: str, where: str) -> Table:
+    """A table that must exist; otherwise an error with the nearest name."""
+    from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
+
+    try:
+        return catalog.load_table(name)
+    except (NoSuchTableError, NoSuchNamespaceError):
+        namespace = name.rsplit(".", 1)[0]
+        known: list[str] = []
+        with contextlib.suppress(NoSuchNamespaceError):
+            known = [".".join(found) for found in catalog.list_tables(namespace)]
+        raise SourceError(
+            f"the table {name!r} does not exist", where=where, fix=nearest(name, known), table=name
+        ) from None
+    except FileNotFoundError as error:
+        raise SourceError(
+            f"the metadata of the table {name!r} is gone: {error}",
+            where=where,
+            fix="restore the table's metadata files, or register the table again",
+        ) from None
+
+
+def tag_name(run: str) -> str:
+    """The tag that keeps a run's snapshot from being expired."""
+    return f"tidemill-{run}"
+
+
+def pin_snapshot(table: Table, snapshot: int, run: str) -> None:
+    """Tag a snapshot so that expiry cannot take it. Pinning twice changes nothing."""
+    _with_retry(table, lambda: _pin(table, snapshot, tag_name(run)))
+
+
+def _pin(table: Table, snapshot: int, tag: str) -> None:
+    if tag not in table.metadata.refs:
+        table.manage_snapshots().create_tag(snapshot, tag).commit()
+
+
+def unpin_snapshot(table: Table, run: str) -> None:
+    """Take the tag away when the run has ended."""
+    tag = tag_name(run)
+
+    def remove() -> None:
+        if tag in table.metadata.refs:
+            table.manage_snapshots().remove_tag(tag).commit()
+
+    _with_retry(table, remove)
+
+
+def _with_retry(table: Table, change: object) -> None:
+    """References change beside other writers: look again and repeat on conflict."""
+    from pyiceberg.exceptions import CommitFailedException
+
+    for attempt in range(_TRIES):
+        table.refresh()
+        try:
+            change()  # type: ignore[operator]
+            return
+        except CommitFailedException:
+            if attempt == _TRIES - 1:
+                raise

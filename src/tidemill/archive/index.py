@@ -1,0 +1,173 @@
+"""What the metadata of a pinned Iceberg snapshot tells: extents of ingest time, no data read."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+from tidemill.errors import PlanError, SourceError
+from tidemill.planning.statistics import Extent
+from tidemill.types import SECOND, from_micros
+
+if TYPE_CHECKING:
+    from pyiceberg.expressions import BooleanExpression
+    from pyiceberg.manifest import DataFile
+    from pyiceberg.schema import Schema
+    from pyiceberg.table import FileScanTask, Table
+    from pyiceberg.table.metadata import TableMetadata
+    from pyiceberg.types import NestedField
+
+_THREADS = 8
+_TICKS = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
+
+
+def pinned_metadata(table: Table, schema_id: int | None) -> TableMetadata:
+    """The table's metadata as a run sees it: the pinned schema current, no history.
+
+    Names in filters bind to the current schema, and executors get a copy, so it must be small.
+    """
+    update: dict[str, Any] = {"snapshots": [], "refs": {}, "snapshot_log": [], "metadata_log": []}
+    if schema_id is not None:
+        update["current_schema_id"] = schema_id
+    return table.metadata.model_copy(update=update)
+
+
+def require_snapshot(table: Table, name: str, snapshot: int, table_uuid: str | None) -> None:
+    """The pinned snapshot must still be there, in the same table."""
+    if table_uuid is not None and str(table.metadata.table_uuid) != table_uuid:
+        raise SourceError(
+            f"the table {name!r} was dropped and made anew since the run was planned",
+            fix="start a new backfill; this run cannot be continued exactly",
+        )
+    if table.metadata.snapshot_by_id(snapshot) is None:
+        raise SourceError(
+            f"the pinned snapshot {snapshot} of {name!r} is gone",
+            fix="start a new backfill; keep tags named tidemill-<run> when you expire snapshots",
+            snapshot=snapshot,
+        )
+
+
+def ingest_filter(column: str, start: int, end: int, zoned: bool) -> BooleanExpression:
+    """Rows with ingest time in ``[start, end)``; a column without a zone is UTC."""
+    from pyiceberg.expressions import And, GreaterThanOrEqual, LessThan
+
+    low, high = (
+        from_micros(moment).replace(tzinfo=None).isoformat() + ("+00:00" if zoned else "")
+        for moment in (start, end)
+    )
+    return And(GreaterThanOrEqual(term=column, value=low), LessThan(term=column, value=high))
+
+
+def zone_aware(schema: Schema, column: str) -> bool:
+    """Whether a timestamp column carries a zone; anything but a timestamp is an error."""
+    from pyiceberg.types import (
+        TimestampNanoType,
+        TimestampType,
+        TimestamptzNanoType,
+        TimestamptzType,
+    )
+
+    kind = schema.find_type(column)
+    if isinstance(kind, TimestamptzType | TimestamptzNanoType):
+        return True
+    if isinstance(kind, TimestampType | TimestampNanoType):
+        return False
+    raise PlanError(
+        f"the column {column!r} is of type {kind}, not a timestamp",
+        fix="name a timestamp column as ingest_time and event_time",
+    )
+
+
+def file_extent(task: FileScanTask, ingest: NestedField, event: NestedField) -> Extent:
+    """A file's ingest (and event) times from its manifest entry."""
+    file, column = task.file, ingest.name
+    nulls = (file.null_value_counts or {}).get(ingest.field_id, 0)
+    bounds = _time_bounds(file, ingest)
+    if nulls:
+        raise SourceError(
+            f"{nulls} rows have no {column}, so they belong to no slice",
+            where=file.file_path,
+            fix=f"repair the archive: every row needs its {column}",
+        )
+    if bounds is None:
+        raise SourceError(
+            f"the file has no statistics of {column}",
+            where=file.file_path,
+            fix="rewrite the file with column statistics (metrics mode full or truncate), or "
+            "compact the table",
+            file=file.file_path,
+        )
+    return Extent(
+        file.file_path,
+        *bounds,
+        file.record_count,
+        file.file_size_in_bytes,
+        _time_bounds(file, event),
+    )
+
+
+def _time_bounds(file: DataFile, field: NestedField) -> tuple[int, int] | None:
+    """The smallest and largest time of a column in a file, in microseconds."""
+    from pyiceberg.conversions import from_bytes
+    from pyiceberg.types import TimestampType
+
+    low = (file.lower_bounds or {}).get(field.field_id)
+    high = (file.upper_bounds or {}).get(field.field_id)
+    if low is None or high is None:
+        return None
+    scale = 1_000 if "ns" in str(field.field_type) else 1
+    first, last = (int(from_bytes(TimestampType(), raw)) // scale for raw in (low, high))
+    return first, last
+
+
+def refine(table: Table, extents: list[Extent], field_id: int, width: int) -> list[Extent]:
+    """Cut the extents of wide (compacted) files by row group, from the Parquet footers."""
+    wide = [extent for extent in extents if extent.last - extent.first > width]
+    narrow = [extent for extent in extents if extent.last - extent.first <= width]
+    with ThreadPoolExecutor(_THREADS) as pool:
+        parts = pool.map(lambda extent: _row_groups(table, extent, field_id), wide)
+        return [*narrow, *(part for found in parts for part in found)]
+
+
+def _row_groups(table: Table, extent: Extent, field_id: int) -> list[Extent]:
+    import pyarrow.parquet as pq
+
+    try:
+        with table.io.new_input(extent.file).open() as stream:
+            footer = pq.ParquetFile(stream)
+            return row_group_extents(footer, extent, _column_named(footer, field_id))
+    except (OSError, ValueError) as error:
+        raise SourceError(
+            f"the Parquet footer cannot be read: {error}",
+            where=extent.file,
+            fix="restore the file from a copy, or remove it from the table",
+            file=extent.file,
+        ) from None
+
+
+def _column_named(footer: Any, field_id: int) -> str | None:
+    """The name a column had when the file was written; a rename keeps the field's id."""
+    for field in footer.schema_arrow:
+        if (field.metadata or {}).get(b"PARQUET:field_id") == str(field_id).encode():
+            return str(field.name)
+    return None
+
+
+def row_group_extents(footer: Any, whole: Extent, column: str | None) -> list[Extent]:
+    """One extent per row group, or the whole file where a row group keeps no statistics."""
+    paths = [footer.schema.column(index).path for index in range(len(footer.schema))]
+    if column is None or column not in paths:
+        return [whole]
+    at, per_second = paths.index(column), _TICKS[footer.schema_arrow.field(column).type.unit]
+    parts = []
+    for index in range(footer.metadata.num_row_groups):
+        group = footer.metadata.row_group(index)
+        statistics = group.column(at).statistics
+        if statistics is None or not statistics.has_min_max:
+            return [whole]
+        low, high = (
+            int(raw) * SECOND // per_second for raw in (statistics.min_raw, statistics.max_raw)
+        )
+        share = whole.bytes * group.num_rows // max(1, whole.rows)
+        parts.append(Extent(whole.file, low, high, group.num_rows, share, whole.event))
+    return parts or [whole]

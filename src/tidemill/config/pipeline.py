@@ -1,0 +1,69 @@
+"""``pipelines:``: the code, what it reads, where it writes."""
+
+from datetime import timedelta
+from typing import Annotated, Literal
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from tidemill.config.section import Duration, Section
+
+
+def _as_list(value: object) -> object:
+    return [value] if isinstance(value, str) else value
+
+
+class SourceConfig(Section):
+    """How one parameter of the pipeline reads its stream; what is given here overrides it."""
+
+    stream: str | None = Field(None, description="The stream; by default the parameter's name.")
+    lateness: Duration | None = Field(None, description="Overrides the stream's lateness.")
+    skew: Duration | None = Field(None, description="Overrides the stream's skew.")
+    order: Literal["any", "position"] = Field(
+        "any", description="'position': strict log order within each partition."
+    )
+    meta: bool = Field(False, description="Add _meta(ingest_time, partition, offset).")
+    where: str | None = Field(None, description="A filter on the stream's columns, pushed down.")
+
+
+class SinkConfig(Section):
+    """One output table."""
+
+    type: Literal["iceberg"] = "iceberg"
+    table: str = Field(description="namespace.table in the catalog; made if it is missing.")
+    time: str | None = Field(None, description="The output column the range [from, to) is about.")
+    key: Annotated[list[str], BeforeValidator(_as_list)] = Field(
+        [], description="The columns that identify a row; used to compare."
+    )
+    partition_by: Literal["hour", "day", "none"] = Field(
+        "day", description="How the table is partitioned by its time."
+    )
+
+
+class PipelineConfig(Section):
+    """One pipeline: code or SQL, sources, sinks, and what cannot be computed from the code."""
+
+    entry: str | None = Field(None, description="module:function, beside the YAML.")
+    sql: str | None = Field(None, description="A .sql file beside the YAML, or the SQL itself.")
+    max_misalignment: Duration = Field(
+        timedelta(hours=1), description="No slice of the history is wider than this."
+    )
+    warm_up: Duration | None = Field(
+        None, description="How much input before --from is read to build state."
+    )
+    look_ahead: Duration | None = Field(
+        None, description="How much input after --to is read to finish what began before it."
+    )
+    allow: list[str] = Field(
+        [], description="Operators that do not keep the promise of equal rows, used all the same."
+    )
+    sources: dict[str, SourceConfig] = Field({}, description="By parameter (or view) name.")
+    sinks: dict[str, SinkConfig] = Field(min_length=1, description="By output name.")
+
+    @model_validator(mode="after")
+    def _one_code(self) -> "PipelineConfig":
+        if (self.entry is None) == (self.sql is None):
+            found = "both" if self.entry else "neither"
+            raise ValueError(f"a pipeline has either entry: or sql:, found {found}")
+        if self.entry is not None and self.entry.count(":") != 1:
+            raise ValueError(f"entry is written module:function, found {self.entry!r}")
+        return self

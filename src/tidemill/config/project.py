@@ -1,0 +1,19 @@
+"""The whole file: catalog, Spark, streams, pipelines, and how they refer to each other."""
+
+from pydantic import Field
+
+from tidemill.config.catalog import CatalogConfig
+from tidemill.config.pipeline import PipelineConfig
+from tidemill.config.section import Section
+from tidemill.config.spark import SparkConfig
+from tidemill.config.stream import StreamConfig
+
+
+class ProjectConfig(Section):
+    """tidemill.yaml."""
+
+    catalog: CatalogConfig = CatalogConfig()
+    spark: SparkConfig = SparkConfig()
+    home: str = Field(".tidemill", description="Where runs, checkpoints and the registry are kept.")
+    streams: dict[str, StreamConfig] = Field(min_length=1, description="By name.")
+    pipelines: dict[str, PipelineConfig] = Field({}, description="By name.")

@@ -1,0 +1,37 @@
+"""What all sections share: frozen, no unknown keys, and fields written as people write them."""
+
+from datetime import timedelta
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, PlainSerializer, WithJsonSchema
+
+from tidemill.errors import ConfigError
+from tidemill.types import parse_duration, show_duration
+
+
+class Section(BaseModel):
+    """The base of every section of the YAML."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+
+
+def _duration(value: Any) -> timedelta:
+    try:
+        return parse_duration(value)
+    except ConfigError as error:
+        raise ValueError(f"{error.message}; {error.fix}") from None
+
+
+Duration = Annotated[
+    timedelta,
+    BeforeValidator(_duration),
+    PlainSerializer(show_duration, return_type=str),
+    WithJsonSchema(
+        {
+            "anyOf": [{"type": "string"}, {"const": 0}],
+            "description": "A duration: '10 min', '1h', '250 ms', 'PT15M'.",
+            "examples": ["10 min", "1h", "PT15M"],
+        }
+    ),
+]
+"""A duration in YAML: ``10 min``, ``1h``, ``PT15M``."""

@@ -1,0 +1,74 @@
+"""``streams:``: a log with its two homes, the archive and the live topic, said once."""
+
+from datetime import timedelta
+from typing import Annotated, Literal
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from pydantic import Field, field_validator
+
+from tidemill.config.section import Duration, Section
+
+
+class ArchiveColumns(Section):
+    """Which columns of an archive say when and where the log took a row."""
+
+    ingest_time: str = Field(
+        description="The column with the time the log accepted the row: it orders the history."
+    )
+    partition: str | None = Field(None, description="The column with the log's partition.")
+    offset: str | None = Field(None, description="The column with the offset in the partition.")
+    region: str | None = Field(None, description="The column that --region selects by.")
+
+
+class IcebergArchive(ArchiveColumns):
+    """History in an Iceberg table."""
+
+    type: Literal["iceberg"]
+    table: str = Field(description="namespace.table in the catalog.")
+
+
+class ParquetArchive(ArchiveColumns):
+    """History in a folder of Parquet files, in any layout of sub-folders."""
+
+    type: Literal["parquet"]
+    path: str = Field(description="The folder; relative to the YAML.")
+
+
+class KafkaLive(Section):
+    """The live topic."""
+
+    type: Literal["kafka"]
+    brokers: str = Field(description="host:port, comma separated.")
+    topic: str
+    format: Literal["json", "avro", "raw"] = "json"
+    schema_: str | None = Field(None, alias="schema", description="Columns as Spark DDL.")
+    options: dict[str, str] = Field({}, description="Passed on to the Kafka client.")
+
+
+Archive = Annotated[IcebergArchive | ParquetArchive, Field(discriminator="type")]
+
+
+class StreamConfig(Section):
+    """One stream: its event time, how late a row may be, and where its rows are."""
+
+    event_time: str = Field(description="The column that says when it happened.")
+    lateness: Duration = Field(
+        timedelta(0), description="The longest delay from event to ingest that is on time."
+    )
+    skew: Duration = Field(
+        timedelta(0), description="How far an event time may lie after the ingest time."
+    )
+    zone: str = Field("UTC", description="The zone of times that carry none.")
+    archive: Archive | None = None
+    live: KafkaLive | None = None
+
+    @field_validator("zone")
+    @classmethod
+    def _known_zone(cls, value: str) -> str:
+        try:
+            ZoneInfo(value)
+        except (ZoneInfoNotFoundError, ValueError):
+            raise ValueError(
+                f"{value!r} is not a time zone; write for example UTC or Europe/Berlin"
+            ) from None
+        return value

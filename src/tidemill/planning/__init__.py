@@ -1,0 +1,1 @@
+"""Decisions: statistics and values in, values out. No I/O, no Spark."""

@@ -1,0 +1,130 @@
+"""What keeps the promise of equal rows, and what to use instead of what does not.
+
+Spark accepts in append mode a lot that depends on arrival or on the cut of the input. A plan may
+only hold nodes and aggregates known to be free of both; the clock, random numbers and the layout
+of partitions are refused among the row-wise expressions.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from tidemill.errors import PlanError
+from tidemill.planning.analysis import Usage, spoken_name
+
+NODES = frozenset(
+    (
+        *("Aggregate", "CTERelationDef", "CTERelationRef", "Distinct", "EventTimeWatermark"),
+        *("Expand", "Filter", "Generate", "Join", "LocalRelation", "OneRowRelation", "Project"),
+        *("Range", "Repartition", "RepartitionByExpression", "ResolvedHint", "StreamingRelation"),
+        *("StreamingRelationV2", "SubqueryAlias", "Union", "UpdateEventTimeWatermarkColumn"),
+        *("View", "WithCTE"),
+    )
+)
+"""Plan nodes that are row-wise, or stateful by event time alone."""
+
+AGGREGATES = frozenset(
+    (
+        *("Average", "BitAndAgg", "BitOrAgg", "BitXorAgg", "BoolAnd", "BoolOr", "Count"),
+        *("CountIf", "HyperLogLogPlusPlus", "Max", "Min", "Sum", "TryAverage", "TrySum"),
+    )
+)
+"""Aggregates whose result does not depend on the order of the rows."""
+
+_ADVICE = {
+    "First": "use min or max of a column, or order: position with a fold",
+    "Last": "use min or max of a column",
+    "AnyValue": "use min or max of the column",
+    "CollectList": "use count, sum, min or max; a list has the order of arrival",
+    "CollectSet": "use count(distinct …); a set has the order of arrival",
+    "ListAgg": "use count, sum, min or max; a list has the order of arrival",
+    "MaxBy": "use max of a struct: max(struct(time, value))",
+    "MinBy": "use min of a struct: min(struct(time, value))",
+    "ApproximatePercentile": "use count, sum, min or max; its sketch depends on the order",
+    "Deduplicate": "group by the key and a time window, with min or max of the other columns",
+    "DeduplicateWithinWatermark": "group by the key and a time window, with min or max",
+    "GlobalLimit": "rows of a stream have no first; filter by value instead",
+    "LocalLimit": "rows of a stream have no first; filter by value instead",
+    "Sort": "sort when you read the table",
+    "Sample": "filter by a hash of the key: pmod(hash(key), 100) < 5",
+    "MapInArrow": "use column expressions or a UDF; a batch of rows depends on the cut",
+    "MapInPandas": "use column expressions or a UDF; a batch of rows depends on the cut",
+    "FlatMapGroupsInPandas": "use a window aggregate",
+    "FlatMapGroupsInArrow": "use a window aggregate",
+    "PythonUDAF": "use count, sum, min, max or avg",
+    "Window": "use groupBy(window(…)) with an aggregate",
+    "LogicalRelation": "a table read beside the stream is not pinned; make it a stream",
+    "DataSourceV2Relation": "a table read beside the stream is not pinned; make it a stream",
+    "LogicalRDD": "a table read beside the stream is not pinned; make it a stream",
+    "NondeterministicPythonUDF": "make the function depend on its arguments alone",
+}
+
+_CLOCK = "use the event time, or the ingest time: sources: {…: {meta: true}} gives _meta"
+_CHANCE = "derive it from the row: hash(key), xxhash64(…)"
+_LAYOUT = "depends on how the input was cut; use a column of the row"
+_CLOCKS = (
+    *("CurrentBatchTimestamp", "CurrentDate", "CurrentTime", "CurrentTimestamp"),
+    *("LocalTimestamp", "Now"),
+)
+_CHANCES = ("Rand", "Randn", "RandStr", "Shuffle", "Uniform", "Uuid")
+_LAYOUTS = (
+    *("InputFileBlockLength", "InputFileBlockStart", "InputFileName"),
+    *("MonotonicallyIncreasingID", "SparkPartitionID"),
+)
+_REFUSED_EXPRESSIONS = {
+    **dict.fromkeys(_CLOCKS, _CLOCK),
+    **dict.fromkeys(_CHANCES, _CHANCE),
+    **dict.fromkeys(_LAYOUTS, _LAYOUT),
+    **dict.fromkeys(
+        ("CallMethodViaReflection", "TryReflect", "ScalaUDF"),
+        "use Spark's own functions or a deterministic Python UDF",
+    ),
+    **dict.fromkeys(
+        ("Exists", "InSubquery", "LateralSubquery", "ListQuery", "ScalarSubquery"),
+        "write it as a join",
+    ),
+    "NondeterministicPythonUDF": _ADVICE["NondeterministicPythonUDF"],
+}
+_DEFAULT_ADVICE = "it is not known to give the same rows for every cut of the input"
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Something the plan uses that may break the promise."""
+
+    name: str
+    advice: str
+
+
+def find_refusals(usages: Iterable[Usage]) -> list[Refusal]:
+    """Everything in a plan that is not on the allow-list, each once."""
+    refusals: dict[str, Refusal] = {}
+    for usage in usages:
+        advice = _advice_for(usage)
+        if advice is not None:
+            name = spoken_name(usage.name)
+            refusals[name] = Refusal(name, advice)
+    return list(refusals.values())
+
+
+def _advice_for(usage: Usage) -> str | None:
+    if usage.kind == "expression":
+        return _REFUSED_EXPRESSIONS.get(usage.name)
+    allowed = NODES if usage.kind == "node" else AGGREGATES
+    return None if usage.name in allowed else _ADVICE.get(usage.name, _DEFAULT_ADVICE)
+
+
+def check_allowed(pipeline: str, usages: Iterable[Usage], allow: Iterable[str]) -> list[str]:
+    """Refuse what is not allowed; return what is used only because ``allow:`` says so."""
+    accepted = {name.lower().replace("()", "") for name in allow}
+    found = find_refusals(usages)
+    refused = [refusal for refusal in found if refusal.name not in accepted]
+    if refused:
+        first = refused[0]
+        names = ", ".join(refusal.name for refusal in refused)
+        raise PlanError(
+            f"the pipeline uses {names}, which can give other rows in a backfill than live",
+            where=f"pipeline {pipeline}",
+            fix=f"{first.name}: {first.advice}; or accept it: allow: [{names}]",
+            refused=[refusal.name for refusal in refused],
+        )
+    return [refusal.name for refusal in found]

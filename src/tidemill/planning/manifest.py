@@ -1,0 +1,133 @@
+"""What a run decided before it started. A restart reads it and decides nothing again."""
+
+import json
+from dataclasses import asdict, dataclass, field
+from datetime import datetime
+from typing import Any
+
+from tidemill.errors import RunError
+from tidemill.types import FOREVER_MICROS, TimeRange, from_micros
+
+VERSION = 1
+
+
+@dataclass(frozen=True)
+class SourcePin:
+    """One source as a run reads it, for the life of the run."""
+
+    stream: str
+    kind: str  # iceberg, parquet
+    location: str  # table name, or folder
+    event_time: str
+    ingest_time: str
+    lateness: int
+    skew: int
+    columns: tuple[str, ...]
+    zone: str = "UTC"
+    partition: str | None = None
+    offset: str | None = None
+    order: str = "any"
+    meta: bool = False
+    where: str | None = None
+    snapshot: int | None = None
+    schema_id: int | None = None
+    table_uuid: str | None = None
+    files: tuple[dict[str, Any], ...] = field(default=())
+
+
+@dataclass(frozen=True)
+class SinkPin:
+    """One output as a run writes it."""
+
+    table: str
+    time: str | None
+    partition_by: str
+    schema: str  # Spark's JSON
+    key: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """The decisions of a run. Written once, before the run starts."""
+
+    run: str
+    pipeline: str
+    mode: str
+    config: str
+    fingerprint: str
+    created: int
+    output: tuple[int, int]
+    boundaries: tuple[int, ...]
+    sources: dict[str, SourcePin]
+    sinks: dict[str, SinkPin]
+    late_table: str
+    dead_table: str
+    parallelism: int
+    shuffles: int
+    event_range_at_source: bool = False
+    rate: int | None = None
+    expected_rows: int = 0
+    version: int = VERSION
+
+    @property
+    def frontiers(self) -> tuple[int, ...]:
+        """The offsets a source goes through: the end of the last slice is the end of all."""
+        return (*self.boundaries[:-1], FOREVER_MICROS)
+
+    @property
+    def range(self) -> TimeRange:
+        """The range of the output."""
+        return TimeRange(from_micros(self.output[0]), from_micros(self.output[1]))
+
+    @property
+    def created_at(self) -> datetime:
+        """The run's frozen 'now'."""
+        return from_micros(self.created)
+
+    def to_json(self) -> str:
+        """Stable, readable text."""
+        return json.dumps(asdict(self), indent=1, sort_keys=True)
+
+    @classmethod
+    def from_json(cls, text: str) -> "Manifest":
+        """The inverse of :meth:`to_json`; refuses what another version wrote."""
+        try:
+            value = json.loads(text)
+        except ValueError as error:
+            raise RunError(f"the manifest is damaged: {error}") from None
+        if value.get("version") != VERSION:
+            raise RunError(
+                f"the manifest has version {value.get('version')}, this Tidemill reads {VERSION}",
+                fix="resume the run with the Tidemill that started it",
+            )
+        sources = {
+            name: SourcePin(
+                **{**pin, "columns": tuple(pin["columns"]), "files": tuple(pin["files"])}
+            )
+            for name, pin in value["sources"].items()
+        }
+        sinks = {
+            name: SinkPin(**{**pin, "key": tuple(pin["key"])})
+            for name, pin in value["sinks"].items()
+        }
+        return cls(
+            **{
+                **value,
+                "sources": sources,
+                "sinks": sinks,
+                "output": tuple(value["output"]),
+                "boundaries": tuple(value["boundaries"]),
+            }
+        )
+
+
+def next_boundary(boundaries: tuple[int, ...], frontier: int, released: int | None) -> int:
+    """The frontier after this one: the next boundary, but not beyond what is released.
+
+    Stays where it is when nothing is released. Sources that were held at different boundaries
+    realign by themselves, because every one takes one boundary at a time.
+    """
+    following = next((boundary for boundary in boundaries if boundary > frontier), frontier)
+    if released is None or following <= released:
+        return following
+    return frontier

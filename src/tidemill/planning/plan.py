@@ -1,0 +1,117 @@
+"""The dry run: everything a backfill would do, as values. Explain and run use the same plan."""
+
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+from tidemill.planning.analysis import PipelineFacts
+from tidemill.planning.manifest import SourcePin
+from tidemill.planning.ranges import Margins
+from tidemill.planning.statistics import Share, SourceStatistics
+from tidemill.types import TimeRange, from_micros, show_duration, show_instant
+
+_UNPACKED = 6
+"""Bytes in memory per byte of a compressed file: measured on the playback app, rounded up."""
+_BASE_MEMORY = 1_500_000_000
+
+
+@dataclass(frozen=True)
+class BackfillRequest:
+    """What was asked for. Times carry a zone; what is None is decided by the plan."""
+
+    pipeline: str
+    range: TimeRange
+    slice: timedelta | None = None
+    slice_rows: int | None = None
+    regions: tuple[str, ...] = ()
+    where: tuple[str, ...] = ()
+    warm_up: timedelta | None = None
+    look_ahead: timedelta | None = None
+    rate: int | None = None
+    into: str | None = None
+    allow_empty: bool = False
+
+
+@dataclass(frozen=True)
+class SlicePlan:
+    """One slice: a half-open range of ingest time, with what each source is expected to give."""
+
+    start: datetime
+    end: datetime
+    shares: dict[str, Share]
+
+    def to_json(self) -> dict[str, Any]:
+        """As ``plan --json`` prints it."""
+        return {
+            "from": show_instant(self.start),
+            "to": show_instant(self.end),
+            "rows": {name: share.rows for name, share in self.shares.items()},
+            "bytes": {name: share.bytes for name, share in self.shares.items()},
+        }
+
+
+@dataclass(frozen=True)
+class BackfillPlan:
+    """A plan that can be shown, or carried out as it is."""
+
+    request: BackfillRequest
+    created: datetime
+    fingerprint: str
+    facts: PipelineFacts
+    margins: Margins
+    input: TimeRange
+    boundaries: tuple[int, ...]
+    pins: dict[str, SourcePin]
+    statistics: dict[str, SourceStatistics]
+    risks: tuple[str, ...] = ()
+    lateness: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def slices(self) -> list[SlicePlan]:
+        """The slices in order."""
+        shares = {name: found.shares(self.boundaries) for name, found in self.statistics.items()}
+        return [
+            SlicePlan(
+                from_micros(low),
+                from_micros(high),
+                {name: found[index] for name, found in shares.items()},
+            )
+            for index, (low, high) in enumerate(
+                zip(self.boundaries, self.boundaries[1:], strict=False)
+            )
+        ]
+
+    @property
+    def rows(self) -> int:
+        """Rows expected in all slices of all sources."""
+        return sum(share.rows for piece in self.slices for share in piece.shares.values())
+
+    @property
+    def memory(self) -> int:
+        """Bytes of memory expected: what Spark needs anyway, and the largest slice unpacked."""
+        sizes = [sum(share.bytes for share in piece.shares.values()) for piece in self.slices]
+        return _BASE_MEMORY + _UNPACKED * max(sizes, default=0)
+
+    def to_json(self) -> dict[str, Any]:
+        """One object, as ``plan --json`` prints it."""
+        return {
+            "pipeline": self.request.pipeline,
+            "from": show_instant(self.request.range.start),
+            "to": show_instant(self.request.range.end),
+            "input": {
+                "from": show_instant(self.input.start),
+                "to": show_instant(self.input.end),
+                "warm_up": show_duration(self.margins.warm_up),
+                "look_ahead": show_duration(self.margins.look_ahead),
+                "because": self.margins.reason,
+            },
+            "snapshots": {pin.stream: pin.snapshot for pin in self.pins.values()},
+            "slices": [piece.to_json() for piece in self.slices],
+            "rows": self.rows,
+            "memory": self.memory,
+            "columns": {name: list(pin.columns) for name, pin in self.pins.items()},
+            "category": self.facts.category,
+            "operators": list(self.facts.stateful),
+            "late": self.lateness,
+            "risks": list(self.risks),
+        }

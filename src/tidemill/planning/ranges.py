@@ -1,0 +1,70 @@
+"""From the range of the output to the range of the input that gives exactly it."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import timedelta
+
+from tidemill.errors import PlanError
+from tidemill.planning.analysis import PipelineFacts
+from tidemill.types import TimeRange
+
+
+@dataclass(frozen=True)
+class Margins:
+    """How much more input than output is read, and why."""
+
+    warm_up: timedelta
+    look_ahead: timedelta
+    reason: str
+
+
+def find_margins(
+    facts: PipelineFacts,
+    time_columns: Iterable[tuple[str, str | None]],
+    warm_up: timedelta | None,
+    look_ahead: timedelta | None,
+) -> Margins:
+    """The margins the code needs, or those the user said, or a PlanError that asks for them.
+
+    ``time_columns`` are (output, sink's time column) pairs. What can be proved from the plan is
+    computed: row-wise code needs none, a time window its size. All else must be said.
+    """
+    if warm_up is not None and look_ahead is not None:
+        return Margins(warm_up, look_ahead, "as given")
+    unproved = list(facts.unbounded_operators())
+    origins = set()
+    for output, column in time_columns:
+        if column is None:
+            if facts.is_stateful:
+                raise PlanError(
+                    f"the sink {output!r} has no time: and the pipeline is stateful",
+                    fix="name the output column the range is about: time: <column>",
+                )
+            continue
+        origin = facts.time_origin(output, column)
+        origins.add(origin)
+        if origin == "unknown":
+            unproved.append(f"{output}.{column} (not an event time or a window's start or end)")
+    if unproved:
+        raise PlanError(
+            f"how much input [from, to) needs is not known for: {', '.join(unproved)}",
+            fix="say warm_up: and look_ahead: in the pipeline's YAML (or --warm-up and "
+            "--look-ahead); 0 means none",
+        )
+    size = sum((window.size for window in facts.windows), timedelta())
+    before = size if origins - {"window_start", "event_time"} else timedelta()
+    after = size if origins - {"window_end"} or not origins else timedelta()
+    return Margins(
+        before if warm_up is None else warm_up,
+        after if look_ahead is None else look_ahead,
+        "the size of the time windows" if facts.windows else "the pipeline is row-wise",
+    )
+
+
+def input_range(
+    output: TimeRange, margins: Margins, lateness: timedelta, skew: timedelta
+) -> TimeRange:
+    """The ingest times to read, for all sources alike; lateness and skew are their maxima."""
+    return TimeRange(
+        output.start - margins.warm_up - skew, output.end + margins.look_ahead + lateness
+    )

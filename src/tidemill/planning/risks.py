@@ -1,0 +1,84 @@
+"""What a plan should say before anything runs: where the range or the data may surprise."""
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime, timedelta
+
+from tidemill.planning.manifest import SourcePin
+from tidemill.planning.ranges import Margins
+from tidemill.planning.statistics import SourceStatistics
+from tidemill.types import TimeRange, from_micros, micros_of, show_duration, show_instant
+
+_EXPIRY_SHARE = 0.8
+
+
+def range_risks(
+    needed: TimeRange, now: datetime, statistics: Mapping[str, SourceStatistics]
+) -> Iterable[str]:
+    """The archive may end before the input does."""
+    if needed.end > now:
+        yield (
+            f"the range needs input until {show_instant(needed.end)}, which has not happened yet; "
+            "its last rows are not complete"
+        )
+    for name, found in statistics.items():
+        if found.span is None:
+            yield f"{name} has no rows in {needed}"
+        elif from_micros(found.span[1]) + timedelta(hours=1) < min(needed.end, now):
+            yield (
+                f"{name} ends at {show_instant(from_micros(found.span[1]))}, before the input "
+                f"that the range needs ({show_instant(needed.end)})"
+            )
+
+
+def margin_risks(
+    margins: Margins, warm_up: timedelta | None, look_ahead: timedelta | None, windows: timedelta
+) -> Iterable[str]:
+    """What the user said about the margins is kept in sight."""
+    for name, given in (("warm_up", warm_up), ("look_ahead", look_ahead)):
+        if given is not None:
+            yield f"{name} is {show_duration(given)} because you said so; it is not computed"
+    if look_ahead is not None and margins.look_ahead < windows:
+        yield (
+            f"look_ahead {show_duration(margins.look_ahead)} is shorter than the windows "
+            f"({show_duration(windows)}): the last windows of the range may be incomplete"
+        )
+
+
+def allowance_risks(allowed: Iterable[str]) -> Iterable[str]:
+    """Operators used against the advice."""
+    for name in allowed:
+        yield f"{name} is allowed by the YAML, and can give other rows in a backfill than live"
+
+
+def expiry_risks(
+    pins: Mapping[str, SourcePin], ages: Mapping[str, tuple[timedelta, timedelta]]
+) -> Iterable[str]:
+    """A snapshot close to expiry; ``ages`` are (age, maximum age) by source."""
+    for name, (age, limit) in ages.items():
+        if age > limit * _EXPIRY_SHARE:
+            yield (
+                f"the snapshot {pins[name].snapshot} of {pins[name].location} is "
+                f"{show_duration(timedelta(days=age.days, seconds=age.seconds))} old and snapshots "
+                f"may expire after {show_duration(limit)}; a run tags it, a plan does not"
+            )
+
+
+def describe_lateness(pin: SourcePin, statistics: SourceStatistics) -> str:
+    """What file statistics tell of late rows, without reading any."""
+    bounded = [extent for extent in statistics.extents if extent.event is not None]
+    if not statistics.extents or len(bounded) < len(statistics.extents):
+        return "not known from statistics"
+    suspect = [e for e in bounded if e.event is not None and e.event[0] < e.first - pin.lateness]
+    if not suspect:
+        return "no file can hold a late row"
+    oldest = max(e.last - e.event[0] for e in suspect if e.event is not None)
+    return (
+        f"{len(suspect)} of {len(bounded)} files hold events older than lateness "
+        f"{show_duration(timedelta(microseconds=pin.lateness))}; the oldest by up to "
+        f"{show_duration(timedelta(microseconds=oldest // 60_000_000 * 60_000_000))}"
+    )
+
+
+def total_windows(sizes: Iterable[timedelta]) -> timedelta:
+    """The reach of all windows of a plan together."""
+    return timedelta(microseconds=sum(micros_of(size) for size in sizes))

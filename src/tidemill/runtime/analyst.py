@@ -1,0 +1,115 @@
+"""Ask a small Spark session what a pipeline's code does; no data is read."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from tidemill.errors import PlanError
+from tidemill.planning.analysis import SOURCE_MARK, OutputPlans, PipelineFacts, find_facts
+from tidemill.sources.base import META, meta_type, spark_type
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming import DataStreamReader
+
+    from tidemill.pipeline import Pipeline
+
+
+def analyse(
+    spark: SparkSession,
+    pipeline: Pipeline,
+    schemas: dict[str, pa.Schema],
+    event_times: dict[str, str],
+    metas: set[str],
+) -> PipelineFacts:
+    """Call the pipeline on empty streams of the right columns and read the plans it makes.
+
+    ``metas`` are the sources whose ``_meta`` column was asked for.
+    """
+    with tempfile.TemporaryDirectory() as empty:
+        frames = {
+            source: _stub(
+                spark.readStream.format("parquet").option("path", empty),
+                _stub_schema(source, schema, event_times[source], source in metas),
+                source,
+                event_times[source],
+            )
+            for source, schema in schemas.items()
+        }
+        outputs = call_pipeline(pipeline, frames)
+        plans = [_plans(spark, name, frame) for name, frame in outputs.items()]
+    return find_facts(plans, event_times)
+
+
+def call_pipeline(pipeline: Pipeline, frames: dict[str, DataFrame]) -> dict[str, DataFrame]:
+    """The pipeline's outputs by name; a single DataFrame is the output called ``output``."""
+    from pyspark.errors import AnalysisException, ParseException
+    from pyspark.sql import DataFrame
+
+    where = f"pipeline {pipeline.name}"
+    try:
+        made = pipeline(**{name: frames[name] for name in pipeline.streams})
+    except (AnalysisException, ParseException) as error:
+        raise PlanError(_first_lines(error), where=where, fix="correct the pipeline") from None
+    outputs = {"output": made} if isinstance(made, DataFrame) else made
+    if not isinstance(outputs, dict) or not outputs:
+        raise PlanError(f"it returned {type(made).__name__}, not a DataFrame", where=where)
+    for name, frame in outputs.items():
+        if not isinstance(frame, DataFrame):
+            raise PlanError(f"its output {name!r} is not a DataFrame", where=where)
+        if not frame.isStreaming:
+            raise PlanError(
+                f"its output {name!r} does not come from a stream",
+                where=where,
+                fix="build outputs from the DataFrames the pipeline is given",
+            )
+    return outputs
+
+
+def _first_lines(error: Any) -> str:
+    text = str(error).split("JVM stacktrace")[0].split(";\n")[0]
+    return " ".join(text.split())[:600]
+
+
+def _stub_schema(source: str, schema: pa.Schema, event_time: str, meta: bool) -> pa.Schema:
+    """The columns pipeline code sees, and one that names the source in the plan."""
+    utc = pa.timestamp("us", "UTC")
+    fields = [
+        pa.field(field.name, utc if field.name == event_time else spark_type(field.type))
+        for field in schema
+    ]
+    if meta:
+        fields.append(pa.field(META, meta_type()))
+    return pa.schema([*fields, pa.field(SOURCE_MARK + source, pa.string())])
+
+
+def _stub(reader: DataStreamReader, schema: pa.Schema, source: str, event_time: str) -> DataFrame:
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    frame = reader.schema(from_arrow_schema(schema, prefer_timestamp_ntz=True)).load()
+    return frame.withWatermark(event_time, "0 seconds").drop(SOURCE_MARK + source)
+
+
+def _plans(spark: SparkSession, name: str, frame: DataFrame) -> OutputPlans:
+    from py4j.protocol import Py4JJavaError
+    from pyspark.errors import AnalysisException
+
+    analysed = frame._jdf.queryExecution().analyzed()
+    catalyst = spark._jvm.org.apache.spark.sql
+    try:
+        catalyst.catalyst.analysis.UnsupportedOperationChecker.checkForStreaming(
+            analysed, catalyst.streaming.OutputMode.Append()
+        )
+    except (AnalysisException, Py4JJavaError) as error:
+        raise PlanError(
+            f"Spark cannot run the output {name!r} as a stream: {_first_lines(error)}",
+            fix="aggregate over a time window of the event time; joins need a bound in event time",
+        ) from None
+    optimised = spark._jsparkSession.sessionState().optimizer().execute(analysed)
+    return OutputPlans(
+        name, json.loads(analysed.toJSON()), json.loads(optimised.toJSON()), frame.schema.json()
+    )

@@ -1,0 +1,158 @@
+"""Find a pipeline's code: a Python function beside the YAML, or Spark SQL over views."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import re
+import sys
+from collections.abc import Iterable
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tidemill.errors import ConfigError, nearest
+from tidemill.pipeline import Pipeline, pipeline
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from pyspark.sql import DataFrame
+
+    from tidemill.config.loader import LoadedConfig
+    from tidemill.config.pipeline import PipelineConfig
+
+_HIDDEN = (".", "_")
+
+
+def load_pipeline(loaded: LoadedConfig, name: str) -> Pipeline:
+    """The pipeline's function; imports the user's module, starts no Spark."""
+    config = loaded.config.pipelines[name]
+    where = f"{loaded.path} (pipelines.{name})"
+    if config.sql is not None:
+        found = _from_sql(loaded, config, name, where)
+    else:
+        found = _from_module(loaded.base, str(config.entry), where)
+    known = set(loaded.config.streams) | set(config.sources)
+    for stream in found.streams:
+        if stream not in known:
+            raise ConfigError(
+                f"the parameter {stream!r} is neither a stream nor in sources:",
+                where=where,
+                fix=nearest(stream, known),
+            )
+    unused = set(config.sources) - set(found.streams)
+    if unused:
+        raise ConfigError(
+            f"sources: names {', '.join(sorted(unused))}, which the pipeline does not read",
+            where=where,
+            fix=f"it reads: {', '.join(found.streams)}",
+        )
+    return found
+
+
+def _from_module(base: Path, entry: str, where: str) -> Pipeline:
+    module_name, function_name = entry.split(":")
+    module = _import(base, module_name, where)
+    found = getattr(module, function_name, None)
+    if found is None:
+        known = [key for key, value in vars(module).items() if isinstance(value, Pipeline)]
+        raise ConfigError(
+            f"{module_name}.py has no {function_name!r}",
+            where=where,
+            fix=nearest(function_name, known),
+        )
+    if isinstance(found, Pipeline):
+        return found
+    if callable(found):
+        return pipeline(found)
+    raise ConfigError(f"{entry} is not a function", where=where, fix="write @pipeline above it")
+
+
+def _import(base: Path, name: str, where: str) -> ModuleType:
+    """Import a module of the project's folder, not one that another folder left behind."""
+    if str(base) not in sys.path:
+        sys.path.insert(0, str(base))
+    loaded = sys.modules.get(name)
+    if loaded is not None and not _is_below(getattr(loaded, "__file__", None), base):
+        del sys.modules[name]
+    importlib.invalidate_caches()
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name != name:
+            raise ConfigError(
+                f"{name}.py imports {error.name!r}, which is not installed",
+                where=where,
+                fix=f"install {error.name} into the environment Tidemill runs in",
+            ) from None
+        raise ConfigError(
+            f"there is no module {name!r} in {base}",
+            where=where,
+            fix=f"write {name}.py beside the YAML",
+        ) from None
+    except SyntaxError as error:
+        raise ConfigError(
+            f"{error.filename}:{error.lineno}: {error.msg}", where=where, fix="correct the line"
+        ) from None
+
+
+def _is_below(file: str | None, base: Path) -> bool:
+    return file is not None and Path(file).is_relative_to(base)
+
+
+def sql_text(base: Path, value: str) -> str:
+    """The SQL itself, from the file the YAML names or inline."""
+    if value.strip().endswith(".sql"):
+        path = base / value.strip()
+        try:
+            return path.read_text("utf-8")
+        except OSError as error:
+            raise ConfigError(
+                f"{value} cannot be read: {error.strerror}", where=str(path)
+            ) from None
+    return value
+
+
+def _from_sql(loaded: LoadedConfig, config: PipelineConfig, name: str, where: str) -> Pipeline:
+    text = sql_text(loaded.base, str(config.sql)).strip().rstrip(";")
+    words = set(re.findall(r"[A-Za-z_][A-Za-z0-9_]*", text))
+    streams = tuple(config.sources) or tuple(s for s in loaded.config.streams if s in words)
+    if not streams:
+        raise ConfigError(
+            "the SQL reads no stream", where=where, fix=nearest("", loaded.config.streams)
+        )
+
+    def run(**frames: DataFrame) -> DataFrame:
+        for stream, frame in frames.items():
+            frame.createOrReplaceTempView(stream)
+        spark = next(iter(frames.values())).sparkSession
+        return spark.sql(text)
+
+    run.__name__ = name
+    return Pipeline(run, streams)
+
+
+def fingerprint(loaded: LoadedConfig, name: str, facts: Iterable[str]) -> str:
+    """What an analysis depends on: the code beside the YAML, versions, and the given facts."""
+    config = loaded.config.pipelines[name]
+    digest = hashlib.sha256()
+    parts = [metadata.version("tidemill"), metadata.version("pyspark"), name, str(config.entry)]
+    if config.sql is not None:
+        parts.append(sql_text(loaded.base, config.sql))
+    parts += facts
+    for part in parts:
+        digest.update(part.encode() + b"\0")
+    if config.entry is not None:
+        for path in _code_files(loaded.base):
+            digest.update(str(path.relative_to(loaded.base)).encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()[:24]
+
+
+def _code_files(base: Path) -> list[Path]:
+    found = []
+    for path in sorted(base.rglob("*.py")):
+        parts = path.relative_to(base).parts
+        if not any(part.startswith(_HIDDEN) for part in parts[:-1]):
+            found.append(path)
+    return found

@@ -1,0 +1,127 @@
+"""One batch after it ran: write its output, take its side files, commit both exactly once."""
+
+from __future__ import annotations
+
+import pickle
+import time
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidemill.errors import RunError, SourceError
+from tidemill.runtime.offsets import TakenSlice, read_batch, slices_taken
+from tidemill.runtime.registry import BatchRecord
+from tidemill.sinks.commit import BatchStamp, commit_files
+from tidemill.sinks.writing import RESULT_DDL, BatchWriter, Target, write_files
+from tidemill.sources.sidefile import Counts, read_side_files, remove_side_files
+from tidemill.sources.verdict import is_dead
+
+if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
+    from pyiceberg.manifest import DataFile
+    from pyspark.sql import DataFrame
+
+    from tidemill.planning.manifest import Manifest
+    from tidemill.runtime.run import RunFolder
+    from tidemill.sources.datasource import SliceReader
+
+
+class Committer:
+    """Called by Spark on the driver for every batch, in order; a restart repeats the last one."""
+
+    def __init__(
+        self,
+        manifest: Manifest,
+        folder: RunFolder,
+        catalog: Catalog,
+        targets: dict[str, Target],
+        readers: dict[str, SliceReader],
+    ) -> None:
+        """``targets`` are the outputs', by name; ``readers`` tell the tasks of each slice."""
+        self.manifest = manifest
+        self.folder = folder
+        self.catalog = catalog
+        self.targets = targets
+        self.readers = readers
+        self._positions: dict[tuple[str, str], int] = {}
+
+    def commit(self, frame: DataFrame, batch: int) -> BatchRecord:
+        """Run the batch and commit it everywhere. Every table is checked on its own."""
+        began = time.monotonic()
+        now = read_batch(self.folder.checkpoint, batch)
+        before = read_batch(self.folder.checkpoint, batch - 1) if batch else None
+        if now is None:
+            raise RunError(f"batch {batch} is not in the offset log")
+        files, out, suppressed = self._write(frame)
+        taken = slices_taken(self.manifest.frontiers, before, now)
+        counts, aside = self._side(taken)
+        stamp = BatchStamp(self.manifest.run, batch, now.slowest(), now.watermark)
+        for name, sink in self.manifest.sinks.items():
+            commit_files(self.catalog, sink.table, stamp, files.get(name, []))
+        self._commit_aside(aside, stamp)
+        for piece in taken:
+            remove_side_files(self.folder.side, piece.source, piece.start, piece.end)
+        return BatchRecord(
+            batch=batch,
+            frontier=min(now.slowest().values()),
+            watermark=now.watermark,
+            on_time=counts.on_time,
+            late=counts.late,
+            dead=counts.dead,
+            out=out,
+            suppressed=suppressed + counts.suppressed,
+            seconds=time.monotonic() - began,
+        )
+
+    def _write(self, frame: DataFrame) -> tuple[dict[str, list[DataFile]], int, int]:
+        """Write the output on executors; gather the descriptions of the files."""
+        rows = frame.mapInArrow(BatchWriter(self.targets), RESULT_DDL).collect()
+        files: dict[str, list[DataFile]] = {}
+        for row in rows:
+            if row["file"] is not None:
+                files.setdefault(row["output"], []).append(pickle.loads(bytes(row["file"])))
+        for found in files.values():
+            found.sort(key=lambda file: str(file.file_path))
+        return files, sum(row["rows"] for row in rows), sum(row["suppressed"] for row in rows)
+
+    def _side(self, taken: Iterable[TakenSlice]) -> tuple[Counts, pa.Table | None]:
+        """Counts, late and dead rows of the batch's slices, from exactly the expected files."""
+        total, tables = Counts(), []
+        for piece in taken:
+            names = self.readers[piece.source].side_names(piece.start, piece.end)
+            counts, rows = read_side_files(self.folder.side, names)
+            self._require_order(piece.source, counts)
+            total += Counts(counts.on_time, counts.late, counts.dead, counts.suppressed)
+            tables.append(rows)
+        if not tables:
+            return total, None
+        return total, pa.concat_tables(tables)
+
+    def _require_order(self, source: str, counts: Counts) -> None:
+        """Under order: position, offsets must rise from slice to slice too."""
+        for partition, (low, high) in counts.positions.items():
+            last = self._positions.get((source, partition), -1)
+            if low <= last:
+                raise SourceError(
+                    f"the ingest time goes backwards in partition {partition}: offset {low} "
+                    f"comes in a later slice than offset {last}",
+                    where=f"source {source}",
+                    fix="order: position needs a log whose ingest time never falls within a "
+                    "partition; repair the archive, or leave order: out",
+                )
+            self._positions[(source, partition)] = high
+
+    def _commit_aside(self, aside: pa.Table | None, stamp: BatchStamp) -> None:
+        if aside is None or not len(aside):
+            return
+        dead = pa.array([is_dead(reason) for reason in aside.column("reason").to_pylist()])
+        for name, rows in (
+            (self.manifest.late_table, aside.filter(pc.invert(dead))),
+            (self.manifest.dead_table, aside.filter(dead)),
+        ):
+            if len(rows):
+                table = self.catalog.load_table(name)
+                files = write_files(table.metadata, table.io, rows.combine_chunks())
+                commit_files(self.catalog, name, stamp, files)

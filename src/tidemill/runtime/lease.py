@@ -1,0 +1,98 @@
+"""The exclusive lease on a run: one driver at a time, also right after a kill.
+
+The lock is the operating system's, so a killed driver lets go of it at once. Its JVM lives on
+for seconds and might still commit: a new driver waits until that process is gone.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+
+from tidemill.errors import RunError
+
+_PATIENCE = 120.0
+
+
+@contextmanager
+def hold_lease(folder: Path, run: str) -> Iterator[None]:
+    """Hold the run, or fail at once if another live driver does."""
+    with (folder / "lease").open("a+") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.seek(0)
+            owner = file.read().strip() or "unknown"
+            raise RunError(
+                f"the run {run} is driven by another process (pid {owner})",
+                fix=f"wait for it, or 'tidemill pause {run}' or 'tidemill cancel {run}'",
+            ) from None
+        file.truncate(0)
+        file.write(str(os.getpid()))
+        file.flush()
+        _await_old_jvm(folder, run)
+        yield
+
+
+def is_held(folder: Path) -> bool:
+    """Whether a live driver holds the run."""
+    try:
+        with (folder / "lease").open("r+") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except BlockingIOError:
+        return True
+    return False
+
+
+def record_jvm(folder: Path, pid: int) -> None:
+    """Say which JVM works for this run, before it may write anything."""
+    process = psutil.Process(pid)
+    draft = folder / "jvm.json.tmp"
+    draft.write_text(json.dumps({"pid": pid, "started": process.create_time()}), "utf-8")
+    draft.replace(folder / "jvm.json")
+
+
+def _await_old_jvm(folder: Path, run: str) -> None:
+    try:
+        known = json.loads((folder / "jvm.json").read_text("utf-8"))
+    except (FileNotFoundError, ValueError):
+        return
+    if known["pid"] == _own_jvm():
+        return
+    deadline = time.monotonic() + _PATIENCE
+    while _lives(known["pid"], known["started"]):
+        if time.monotonic() > deadline:
+            raise RunError(
+                f"the old driver's JVM (pid {known['pid']}) of run {run} does not end",
+                fix=f"kill {known['pid']}, then resume again",
+            )
+        time.sleep(0.1)
+
+
+def _lives(pid: int, started: float) -> bool:
+    try:
+        process = psutil.Process(pid)
+        return (
+            abs(process.create_time() - started) < 1.0 and process.status() != psutil.STATUS_ZOMBIE
+        )
+    except psutil.NoSuchProcess:
+        return False
+
+
+def _own_jvm() -> int | None:
+    """The JVM of this very process, if it already has one (tests share a session)."""
+    try:
+        from pyspark import SparkContext
+    except ImportError:
+        return None
+    gateway = SparkContext._gateway
+    return gateway.proc.pid if gateway is not None else None

@@ -1,0 +1,160 @@
+"""From the YAML's streams to pins: which snapshot, which columns, which filters a run reads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from tidemill.archive.catalog import load_table
+from tidemill.config.stream import IcebergArchive, ParquetArchive
+from tidemill.errors import PlanError, nearest
+from tidemill.planning.manifest import SourcePin
+from tidemill.sources.parquet import list_files
+from tidemill.types import from_micros, micros_of
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    import pyarrow as pa
+    from pyiceberg.catalog import Catalog
+
+    from tidemill.config.loader import LoadedConfig
+    from tidemill.planning.plan import BackfillRequest
+
+_DAY = 86_400_000
+_MAX_AGE = "history.expire.max-snapshot-age-ms"
+
+
+def pin_source(
+    loaded: LoadedConfig, catalog: Catalog, pipeline: str, source: str, request: BackfillRequest
+) -> SourcePin:
+    """Fix what a source reads. Columns are narrowed later, when the code was analysed."""
+    settings = loaded.config.pipelines[pipeline].sources.get(source)
+    stream_name = (settings.stream if settings else None) or source
+    stream = loaded.config.streams[stream_name]
+    where = f"stream {stream_name}"
+    archive = stream.archive
+    if archive is None:
+        raise PlanError(
+            "the stream has no archive:, so it has no history to backfill from",
+            where=where,
+            fix="give it an archive: in the YAML",
+        )
+    lateness = settings.lateness if settings and settings.lateness is not None else stream.lateness
+    skew = settings.skew if settings and settings.skew is not None else stream.skew
+    pin = SourcePin(
+        stream=stream_name,
+        kind=archive.type,
+        location="",
+        event_time=stream.event_time,
+        ingest_time=archive.ingest_time,
+        lateness=micros_of(lateness),
+        skew=micros_of(skew),
+        columns=(),
+        zone=stream.zone,
+        partition=archive.partition,
+        offset=archive.offset,
+        order=settings.order if settings else "any",
+        meta=settings.meta if settings else False,
+        where=_filter(source, archive.region, request, settings.where if settings else None, where),
+    )
+    _require_positions(pin, where)
+    if isinstance(archive, IcebergArchive):
+        table = load_table(catalog, archive.table, where)
+        return replace(
+            pin,
+            location=archive.table,
+            snapshot=table.metadata.current_snapshot_id,
+            schema_id=table.metadata.current_schema_id,
+            table_uuid=str(table.metadata.table_uuid),
+        )
+    assert isinstance(archive, ParquetArchive)
+    location = archive.path if "://" in archive.path else f"file://{loaded.base / archive.path}"
+    return replace(pin, location=location, files=list_files(location, where))
+
+
+def _require_positions(pin: SourcePin, where: str) -> None:
+    if pin.order == "position" and (pin.partition is None or pin.offset is None):
+        raise PlanError(
+            "order: position needs the archive's partition: and offset:",
+            where=where,
+            fix="name those columns in the stream's archive:, or leave order: out",
+        )
+
+
+def _filter(
+    source: str, region: str | None, request: BackfillRequest, given: str | None, where: str
+) -> str | None:
+    """All filters of a source as one: the YAML's, --where, --region."""
+    parts = [given] if given else []
+    for text in request.where:
+        target, separator, condition = text.partition(":")
+        if separator and target.strip().isidentifier():
+            if target.strip() == source:
+                parts.append(condition.strip())
+        else:
+            parts.append(text)
+    if request.regions:
+        if region is None:
+            raise PlanError(
+                "--region is given, but the archive names no region column",
+                where=where,
+                fix="add region: <column> to the stream's archive:, or use --where",
+            )
+        for name in request.regions:
+            if "'" in name or "\\" in name:
+                raise PlanError(f"{name!r} is not a region", where=where)
+        names = ", ".join(f"'{name}'" for name in request.regions)
+        parts.append(f"{region} in ({names})")
+    return " and ".join(f"({part})" for part in parts) or None
+
+
+def check_columns(pin: SourcePin, schema: pa.Schema, region: str | None) -> None:
+    """Every column the YAML names must be in the archive."""
+    import pyarrow as pa
+
+    named = [
+        ("event_time", pin.event_time),
+        ("archive.ingest_time", pin.ingest_time),
+        ("archive.partition", pin.partition),
+        ("archive.offset", pin.offset),
+        ("archive.region", region),
+    ]
+    for key, column in named:
+        if column is not None and column not in schema.names:
+            raise PlanError(
+                f"{key} names the column {column!r}, which {pin.location} does not have",
+                where=f"stream {pin.stream}",
+                fix=nearest(column, schema.names),
+                column=column,
+            )
+    for key, column in named[:2]:
+        if not pa.types.is_timestamp(schema.field(column).type):
+            raise PlanError(
+                f"{key} {column!r} is {schema.field(column).type}, not a timestamp",
+                where=f"stream {pin.stream}",
+                fix="name a timestamp column",
+            )
+
+
+def snapshot_ages(
+    catalog: Catalog, pins: dict[str, SourcePin], now: datetime
+) -> dict[str, tuple[timedelta, timedelta]]:
+    """How old each pinned snapshot is, and how old snapshots may get in its table."""
+    ages = {}
+    for name, pin in pins.items():
+        if pin.kind != "iceberg" or pin.snapshot is None:
+            continue
+        metadata = catalog.load_table(pin.location).metadata
+        snapshot = metadata.snapshot_by_id(pin.snapshot)
+        limit = timedelta(milliseconds=int(metadata.properties.get(_MAX_AGE, 5 * _DAY)))
+        if snapshot is not None and _MAX_AGE in metadata.properties:
+            ages[name] = (now - from_micros(snapshot.timestamp_ms * 1_000), limit)
+    return ages
+
+
+def narrow(pin: SourcePin, columns: Iterable[str]) -> SourcePin:
+    """The pin with only the columns the code uses."""
+    return replace(pin, columns=tuple(columns))

@@ -1,0 +1,294 @@
+"""Make a plan: read the metadata, know the code, then let `planning` decide."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+from tidemill.archive.catalog import open_catalog
+from tidemill.errors import ConfigError, PlanError, nearest
+from tidemill.planning.allowlist import check_allowed
+from tidemill.planning.plan import BackfillPlan, BackfillRequest
+from tidemill.planning.ranges import find_margins, input_range
+from tidemill.planning.risks import (
+    allowance_risks,
+    describe_lateness,
+    expiry_risks,
+    margin_risks,
+    range_risks,
+    total_windows,
+)
+from tidemill.planning.slices import DEFAULT_SLICE_ROWS, cut_by_rows, cut_by_width
+from tidemill.planning.statistics import SourceStatistics
+from tidemill.runtime.cache import KnownCode, digest, recall, remember
+from tidemill.runtime.code import fingerprint, load_pipeline
+from tidemill.runtime.pinning import check_columns, narrow, pin_source, snapshot_ages
+from tidemill.sources.opening import open_reader
+from tidemill.types import TimeRange, from_micros, micros_of, show_duration, show_instant, to_micros
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyiceberg.catalog import Catalog
+    from pyspark.sql import SparkSession
+
+    from tidemill.config.loader import LoadedConfig
+    from tidemill.config.pipeline import PipelineConfig
+    from tidemill.config.spark import SparkConfig
+    from tidemill.planning.analysis import PipelineFacts
+    from tidemill.planning.manifest import SourcePin
+    from tidemill.planning.ranges import Margins
+    from tidemill.sources.base import ArchiveReader
+
+
+@dataclass(frozen=True)
+class _Opened:
+    """The sources of a plan, opened for reading metadata."""
+
+    pins: dict[str, SourcePin]
+    readers: dict[str, ArchiveReader]
+    schemas: dict[str, pa.Schema]
+
+
+def make_plan(
+    loaded: LoadedConfig,
+    request: BackfillRequest,
+    now: datetime,
+    spark: SparkSession | None = None,
+) -> BackfillPlan:
+    """The dry run. ``now`` is frozen by the caller; Spark starts only for code not seen before."""
+    config = require_pipeline(loaded, request.pipeline)
+    catalog = open_catalog(loaded)
+    code = code_fingerprint(loaded, request.pipeline)
+    known = recall(loaded.home, code)
+    streams = known.streams if known else load_pipeline(loaded, request.pipeline).streams
+    opened = _open_sources(loaded, catalog, request, streams)
+    facts = _facts(loaded, request.pipeline, opened, known, spark)
+    allowed = check_allowed(request.pipeline, facts.usages, config.allow)
+    check_outputs(request.pipeline, config, facts)
+    warm_up = config.warm_up if request.warm_up is None else request.warm_up
+    look_ahead = config.look_ahead if request.look_ahead is None else request.look_ahead
+    times = [(name, sink.time) for name, sink in config.sinks.items()]
+    margins = find_margins(facts, times, warm_up, look_ahead)
+    pins = {name: narrow(pin, facts.columns[name]) for name, pin in opened.pins.items()}
+    needed = _needed(request, margins, pins)
+    statistics = {
+        name: SourceStatistics(
+            tuple(
+                e
+                for _, e in opened.readers[name].extents(
+                    to_micros(needed.start), to_micros(needed.end)
+                )
+            )
+        )
+        for name in pins
+    }
+    windows = total_windows(window.size for window in facts.windows)
+    risks = (
+        *range_risks(needed, now, statistics),
+        *margin_risks(margins, warm_up, look_ahead, windows),
+        *allowance_risks(allowed),
+        *expiry_risks(pins, snapshot_ages(catalog, pins, now)),
+    )
+    return BackfillPlan(
+        request=request,
+        created=now,
+        fingerprint=code,
+        facts=facts,
+        margins=margins,
+        input=needed,
+        boundaries=_boundaries(request, config, needed, statistics),
+        pins=pins,
+        statistics=statistics,
+        risks=risks,
+        lateness={name: describe_lateness(pins[name], statistics[name]) for name in pins},
+    )
+
+
+def require_pipeline(loaded: LoadedConfig, name: str) -> PipelineConfig:
+    """The pipeline's section, or an error with the nearest name."""
+    found = loaded.config.pipelines.get(name)
+    if found is None:
+        raise ConfigError(
+            f"there is no pipeline {name!r}",
+            where=str(loaded.path),
+            fix=nearest(name, loaded.config.pipelines),
+        )
+    return found
+
+
+def code_fingerprint(loaded: LoadedConfig, name: str) -> str:
+    """The fingerprint of a pipeline's code and of what the YAML says about its inputs."""
+    config = loaded.config.pipelines[name]
+    sources = {key: value.model_dump_json() for key, value in config.sources.items()}
+    streams = {key: value.event_time for key, value in loaded.config.streams.items()}
+    return fingerprint(loaded, name, [str(sources), str(streams)])
+
+
+def _open_sources(
+    loaded: LoadedConfig, catalog: Catalog, request: BackfillRequest, streams: tuple[str, ...]
+) -> _Opened:
+    pins, readers, schemas = {}, {}, {}
+    properties = loaded.config.catalog.properties(loaded.base)
+    _check_filter_targets(request, streams)
+    for source in streams:
+        pin = pin_source(loaded, catalog, request.pipeline, source, request)
+        reader = open_reader(pin, properties)
+        archive = loaded.config.streams[pin.stream].archive
+        schema = reader.schema()
+        check_columns(pin, schema, archive.region if archive else None)
+        pins[source], readers[source], schemas[source] = pin, reader, schema
+    return _Opened(pins, readers, schemas)
+
+
+def _check_filter_targets(request: BackfillRequest, streams: tuple[str, ...]) -> None:
+    for text in request.where:
+        target = re.match(r"^(\w+):", text)
+        if target and target[1] not in streams:
+            raise PlanError(
+                f"--where names the source {target[1]!r}", fix=nearest(target[1], streams)
+            )
+
+
+def _facts(
+    loaded: LoadedConfig,
+    name: str,
+    opened: _Opened,
+    known: KnownCode | None,
+    spark: SparkSession | None,
+) -> PipelineFacts:
+    """From the cache, or by asking a small Spark session."""
+    columns = digest(opened.schemas)
+    if known is not None and known.columns == columns:
+        return known.facts
+    from tidemill.runtime.analyst import analyse
+    from tidemill.runtime.session import build_session
+
+    pipeline = load_pipeline(loaded, name)
+    session = spark or build_session(
+        loaded.config.spark.model_copy(update={"master": "local[1]"}), 1, f"plan {name}"
+    )
+    try:
+        facts = analyse(
+            session,
+            pipeline,
+            {source: _visible(opened.schemas[source]) for source in pipeline.streams},
+            {source: opened.pins[source].event_time for source in pipeline.streams},
+            {source for source in pipeline.streams if opened.pins[source].meta},
+        )
+    finally:
+        if spark is None:
+            session.stop()
+    remember(
+        loaded.home, code_fingerprint(loaded, name), KnownCode(pipeline.streams, columns, facts)
+    )
+    return facts
+
+
+def _visible(schema: pa.Schema) -> pa.Schema:
+    """The columns pipeline code sees: not the archive's own notes about a record."""
+    import pyarrow as pa
+
+    from tidemill.sources.base import RAW, REASON
+
+    return pa.schema([field for field in schema if field.name not in (RAW, REASON)])
+
+
+def check_outputs(name: str, config: PipelineConfig, facts: PipelineFacts) -> None:
+    """The pipeline's outputs and the YAML's sinks must be the same, and their columns there."""
+    where = f"pipeline {name}"
+    for output in facts.schemas:
+        if output not in config.sinks:
+            raise PlanError(
+                f"the output {output!r} has no sink",
+                where=where,
+                fix=f"add it to sinks:; {nearest(output, config.sinks)}",
+            )
+    for output, sink in config.sinks.items():
+        if output not in facts.schemas:
+            raise PlanError(
+                f"the sink {output!r} has no output",
+                where=where,
+                fix=f"return it from the pipeline; {nearest(output, facts.schemas)}",
+            )
+        fields = {f["name"]: f["type"] for f in json.loads(facts.schemas[output])["fields"]}
+        for column in [*([sink.time] if sink.time else []), *sink.key]:
+            if column not in fields:
+                raise PlanError(
+                    f"the sink {output!r} names the column {column!r}, which its output lacks",
+                    where=where,
+                    fix=nearest(column, fields),
+                    column=column,
+                )
+        if sink.time and fields[sink.time] not in ("timestamp", "timestamp_ntz"):
+            raise PlanError(
+                f"the time {sink.time!r} of the sink {output!r} is a {fields[sink.time]}",
+                where=where,
+                fix="name a timestamp column",
+            )
+
+
+def _needed(request: BackfillRequest, margins: Margins, pins: dict[str, SourcePin]) -> TimeRange:
+    return input_range(
+        request.range,
+        margins,
+        timedelta(microseconds=max(pin.lateness for pin in pins.values())),
+        timedelta(microseconds=max(pin.skew for pin in pins.values())),
+    )
+
+
+def _boundaries(
+    request: BackfillRequest,
+    config: PipelineConfig,
+    needed: TimeRange,
+    statistics: dict[str, SourceStatistics],
+) -> tuple[int, ...]:
+    """The boundary list, over the part of the range that has rows in any source."""
+    low, high = to_micros(needed.start), to_micros(needed.end)
+    spans = [found.span for found in statistics.values() if found.span is not None]
+    if spans:
+        low = max(low, min(span[0] for span in spans))
+        high = min(high, max(span[1] for span in spans))
+    elif not request.allow_empty:
+        names = ", ".join(statistics)
+        raise PlanError(
+            f"no source ({names}) has rows with ingest time in {needed}",
+            where=f"pipeline {request.pipeline}",
+            fix="check --from and --to and the filters; --allow-empty runs it all the same",
+        )
+    else:
+        high = min(high, low + micros_of(config.max_misalignment))
+    if request.slice is not None:
+        return cut_by_width((low, high), request.slice, config.max_misalignment)
+    extents = [extent for found in statistics.values() for extent in found.extents]
+    rows = DEFAULT_SLICE_ROWS if request.slice_rows is None else request.slice_rows
+    return cut_by_rows((low, high), extents, rows, config.max_misalignment)
+
+
+def parallelism(config: SparkConfig) -> int:
+    """How many tasks run at once, as far as the YAML tells."""
+    given = config.conf.get("spark.default.parallelism") or config.conf.get("spark.cores.max")
+    if given:
+        return int(given)
+    local = re.fullmatch(r"local\[(\d+|\*)(?:,\d+)?\]", config.master)
+    if local is None:
+        return 1 if config.master == "local" else 8
+    return os.cpu_count() or 1 if local[1] == "*" else int(local[1])
+
+
+def shuffles(config: SparkConfig) -> int:
+    """How many partitions state and shuffles have; fixed for the life of a run."""
+    return int(config.conf.get("spark.sql.shuffle.partitions") or parallelism(config))
+
+
+def describe_range(plan: BackfillPlan) -> str:
+    """One line about the input of a plan."""
+    first, last = from_micros(plan.boundaries[0]), from_micros(plan.boundaries[-1])
+    return (
+        f"{show_instant(first)} to {show_instant(last)} "
+        f"(warm-up {show_duration(plan.margins.warm_up)}, "
+        f"look-ahead {show_duration(plan.margins.look_ahead)}: {plan.margins.reason})"
+    )

@@ -1,0 +1,56 @@
+"""A run on disk: its folder, manifest, checkpoint, side files."""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from tidemill.errors import RunError
+from tidemill.planning.manifest import Manifest
+
+
+def new_run_id(now: datetime) -> str:
+    """Sorts by time, fits into a table's name."""
+    return f"{now:%Y%m%d_%H%M%S}_{secrets.token_hex(2)}"
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """Everything a run keeps beside its tables, below ``home/runs/<run>``."""
+
+    path: Path
+
+    @classmethod
+    def of(cls, home: Path, run: str) -> RunFolder:
+        """The folder of a run; the id must be a plain name."""
+        if not run or "/" in run or run.startswith("."):
+            raise RunError(f"{run!r} is not a run id", fix="'tidemill runs' lists them")
+        return cls(home / "runs" / run)
+
+    @property
+    def checkpoint(self) -> Path:
+        """Spark's checkpoint."""
+        return self.path / "checkpoint"
+
+    @property
+    def side(self) -> str:
+        """Where readers leave late and dead rows and counts, as a URI."""
+        return f"file://{self.path / 'side'}"
+
+    def write_manifest(self, manifest: Manifest) -> None:
+        """Once, before the run starts."""
+        self.path.mkdir(parents=True)
+        draft = self.path / "manifest.json.tmp"
+        draft.write_text(manifest.to_json(), "utf-8")
+        draft.replace(self.path / "manifest.json")
+
+    def read_manifest(self) -> Manifest:
+        """What the run decided."""
+        try:
+            return Manifest.from_json((self.path / "manifest.json").read_text("utf-8"))
+        except FileNotFoundError:
+            raise RunError(
+                f"the run {self.path.name} has no manifest", fix="'tidemill runs' lists the runs"
+            ) from None

@@ -1,0 +1,79 @@
+"""Find Java and build the Spark session a run or an analysis needs."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tidemill.errors import RunError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from tidemill.config.spark import SparkConfig
+
+MINIMUM_JAVA = 17
+_FIX = (
+    "install Java 17 or newer (Debian and Ubuntu: apt-get install openjdk-17-jre-headless; macOS: "
+    "brew install openjdk@17), or set JAVA_HOME"
+)
+
+
+def find_java() -> tuple[str, int]:
+    """The java Spark will use and its version, or an error with the fix."""
+    home = os.environ.get("JAVA_HOME")
+    java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
+    if java is None or not Path(java).exists():
+        raise RunError(f"no Java found{f' in JAVA_HOME {home}' if home else ''}", fix=_FIX)
+    shown = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)
+    found = re.search(r'version "(\d+)', shown.stderr)
+    version = int(found[1]) if found else 0
+    if version < MINIMUM_JAVA:
+        raise RunError(f"{java} is Java {version or 'of an unknown version'}", fix=_FIX)
+    return java, version
+
+
+def build_session(
+    config: SparkConfig, shuffles: int, name: str, modules: Path | None = None
+) -> SparkSession:
+    """The session of a run. ``modules``: the folder of the user's code, for executors.
+
+    Values of the YAML's ``spark.conf`` win over ours, except the number of shuffles, which the
+    manifest fixed.
+    """
+    find_java()
+    from pyspark.sql import SparkSession
+
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder = SparkSession.builder.master(config.master).appName(f"tidemill {name}")
+    for key, value in _settings(config, shuffles, modules).items():
+        builder = builder.config(key, value)
+    spark: SparkSession = builder.getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+    return spark
+
+
+def _settings(config: SparkConfig, shuffles: int, modules: Path | None) -> dict[str, str]:
+    logging = Path(__file__).with_name("log4j2.properties")
+    ours = {
+        "spark.ui.enabled": "false",
+        "spark.driver.memory": config.memory or "2g",
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile=file:{logging}",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.streaming.stopTimeout": "60s",
+        "spark.sql.streaming.numRecentProgressUpdates": "5",
+        "spark.executorEnv.POLARS_MAX_THREADS": "1",
+    }
+    if modules is not None:
+        ours["spark.executorEnv.PYTHONPATH"] = str(modules)
+    given = {
+        key: str(value).lower() if isinstance(value, bool) else str(value)
+        for key, value in config.conf.items()
+    }
+    return {**ours, **given, "spark.sql.shuffle.partitions": str(shuffles)}

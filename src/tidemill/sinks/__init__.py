@@ -1,0 +1,1 @@
+"""Where rows go: files written on executors, committed once per batch on the driver."""

@@ -1,0 +1,113 @@
+"""Commit a batch to a table exactly once, whatever dies, whoever else writes.
+
+The batch's number is a table property written in the same transaction as its files. The loop:
+load the table, stop if the property is at the batch already, commit against exactly that
+metadata, begin again on conflict. An unknown result is resolved by looking, never by writing
+again. pyiceberg's own retry is off: it would rebuild and commit without our look.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import random
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from tidemill.errors import SinkError
+from tidemill.sinks.tidy import expire_own
+
+if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
+    from pyiceberg.manifest import DataFile
+    from pyiceberg.table import Table
+
+_LOG = logging.getLogger(__name__)
+_RETRIES = "commit.retry.num-retries"
+_TRIES = 60
+_EXPIRE_EVERY = 20
+RUN_IN_SUMMARY = "tidemill.run"
+
+
+@dataclass(frozen=True)
+class BatchStamp:
+    """What a commit says of its batch: enough to stop a repeat, and to recover without state."""
+
+    run: str
+    batch: int
+    frontiers: dict[str, int]
+    watermark: int
+
+    def as_property(self) -> dict[str, str]:
+        """The table property of the commit."""
+        value = {
+            "batch": self.batch,
+            "frontiers": self.frontiers,
+            "batchWatermarkMs": self.watermark,
+        }
+        return {property_name(self.run): json.dumps(value, sort_keys=True)}
+
+
+def property_name(run: str) -> str:
+    """The table property that holds a run's last committed batch."""
+    return f"tidemill.{run}"
+
+
+def committed_batch(properties: dict[str, str], run: str) -> int:
+    """The last batch of the run in the table, or −1."""
+    found = properties.get(property_name(run))
+    return int(json.loads(found)["batch"]) if found else -1
+
+
+def commit_files(catalog: Catalog, name: str, stamp: BatchStamp, files: Sequence[DataFile]) -> bool:
+    """Put the files into the table, once. Returns whether this call did it.
+
+    A batch without files commits nothing: a repeat of nothing is nothing.
+    """
+    if not files:
+        return False
+    for attempt in range(_TRIES):
+        table = catalog.load_table(name)
+        if committed_batch(table.metadata.properties, stamp.run) >= stamp.batch:
+            return attempt > 0 and _is_ours(table, files)
+        if _try_commit(table, stamp, files):
+            if stamp.batch % _EXPIRE_EVERY == _EXPIRE_EVERY - 1:
+                expire_own(catalog, name, stamp.run)
+            return True
+        time.sleep(min(2.0, 0.02 * 2**attempt) * random.random())
+    raise SinkError(
+        f"batch {stamp.batch} could not be committed in {_TRIES} tries: others keep writing",
+        where=f"table {name}",
+        fix="wait until the other writers are done, then 'tidemill resume'",
+    )
+
+
+def _try_commit(table: Table, stamp: BatchStamp, files: Sequence[DataFile]) -> bool:
+    """One attempt against the loaded metadata. False: look again."""
+    from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException
+
+    table.metadata.properties[_RETRIES] = "0"
+    transaction = table.transaction()
+    transaction.set_properties(stamp.as_property())
+    update = transaction.update_snapshot(snapshot_properties={RUN_IN_SUMMARY: stamp.run})
+    with update.merge_append() as append:
+        for file in files:
+            append.append_data_file(file)
+    try:
+        transaction.commit_transaction()
+    except CommitFailedException as error:
+        _LOG.info("commit of batch %s met another writer: %s", stamp.batch, error)
+        return False
+    except (CommitStateUnknownException, OSError) as error:
+        _LOG.warning("commit of batch %s has an unknown result, looking: %s", stamp.batch, error)
+        return False
+    return True
+
+
+def _is_ours(table: Table, files: Sequence[DataFile]) -> bool:
+    """After an unknown result: whether the batch that landed is the one this call wrote."""
+    wanted = files[0].file_path
+    entries: list[Any] = table.inspect.files().column("file_path").to_pylist()
+    return wanted in entries

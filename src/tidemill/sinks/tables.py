@@ -1,0 +1,80 @@
+"""Make the Iceberg tables a run writes: schema from the pipeline, partitioned by time."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Any
+
+from tidemill.errors import SinkError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyiceberg.catalog import Catalog
+    from pyiceberg.table import Table
+
+PROPERTIES = {
+    "format-version": "2",
+    "write.parquet.compression-codec": "zstd",
+    "write.metadata.delete-after-commit.enabled": "true",
+    "write.metadata.previous-versions-max": "5",
+    "commit.manifest.min-count-to-merge": "50",
+}
+"""Commits must stay cheap however many there are: few metadata files, manifests merged."""
+
+
+def ensure_table(
+    catalog: Catalog, name: str, schema: pa.Schema, time: str | None, partition_by: str
+) -> Table:
+    """The table, made if it is missing, with columns that fit. Running it again changes nothing."""
+    from pyiceberg.exceptions import (
+        NamespaceAlreadyExistsError,
+        NoSuchTableError,
+        TableAlreadyExistsError,
+    )
+
+    try:
+        table = catalog.load_table(name)
+    except NoSuchTableError:
+        with contextlib.suppress(NamespaceAlreadyExistsError):
+            catalog.create_namespace_if_not_exists(name.rsplit(".", 1)[0])
+        try:
+            table = catalog.create_table(name, schema=schema, properties=PROPERTIES)
+        except TableAlreadyExistsError:
+            table = catalog.load_table(name)
+        except (OSError, TypeError, ValueError) as error:
+            raise SinkError(
+                f"the table cannot be made: {error}",
+                where=f"table {name}",
+                fix="check the warehouse's permissions and free space, and that every output "
+                "column has a type a table can hold",
+            ) from None
+    _partition(table, time, partition_by)
+    _require_fit(table, name, schema)
+    return table
+
+
+def _partition(table: Table, time: str | None, partition_by: str) -> None:
+    """Partition a table that is still empty; one with data keeps its layout."""
+    from pyiceberg.transforms import DayTransform, HourTransform
+
+    if time is None or partition_by == "none" or table.metadata.current_snapshot_id is not None:
+        return
+    if not table.spec().is_unpartitioned():
+        return
+    transform: Any = HourTransform() if partition_by == "hour" else DayTransform()
+    with table.update_spec() as update:
+        update.add_field(time, transform, f"{time}_{partition_by}")
+
+
+def _require_fit(table: Table, name: str, schema: pa.Schema) -> None:
+    """The pipeline's output must fit the table, before anything is computed."""
+    from pyiceberg.io.pyarrow import _check_pyarrow_schema_compatible
+
+    try:
+        _check_pyarrow_schema_compatible(table.schema(), schema, downcast_ns_timestamp_to_us=True)
+    except ValueError as error:
+        raise SinkError(
+            f"the pipeline's output does not fit the table:\n{error}",
+            where=f"table {name}",
+            fix="evolve the table's columns, or write elsewhere with --into",
+        ) from None

@@ -1,0 +1,120 @@
+"""The contract of an archive's reader, and the columns that Spark sees."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+import pyarrow as pa
+
+if TYPE_CHECKING:
+    from tidemill.planning.manifest import SourcePin
+    from tidemill.planning.statistics import Extent
+
+MARK = "_tidemill_mark"
+"""The column that tells a mark from a row. Never reaches pipeline code."""
+
+META = "_meta"
+REASON = "_reason"
+RAW = "_raw"
+
+
+@dataclass(frozen=True)
+class Piece:
+    """What one task reads of one file: rows with ingest time in ``[start, end)``.
+
+    ``handle`` is the reader's own description of the file; it travels to executors.
+    """
+
+    handle: Any
+    start: int
+    end: int
+    rows: int
+
+
+class ArchiveReader(Protocol):
+    """Reads one pinned archive. Made on the driver, pickled to executors for :meth:`read`.
+
+    Everything it returns is a pure function of the pin: a re-run of a batch sees the same rows.
+    """
+
+    def schema(self) -> pa.Schema:
+        """All columns of the archive at the pin, as Spark takes them."""
+        ...
+
+    def extents(self, start: int, end: int) -> list[tuple[Any, Extent]]:
+        """Handles of the files with rows in ``[start, end)``, with what metadata tells of them.
+
+        Driver only.
+        """
+        ...
+
+    def read(self, piece: Piece, columns: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
+        """The piece's rows with exactly these columns, in any order. Executor."""
+        ...
+
+
+def needed_columns(pin: SourcePin, available: list[str]) -> tuple[str, ...]:
+    """The archive's columns to read: the pipeline's, and those that place and judge a row."""
+    wanted = [*pin.columns, pin.event_time, pin.ingest_time]
+    wanted += [column for column in (pin.partition, pin.offset) if column is not None]
+    wanted += [column for column in (REASON, RAW) if column in available]
+    return tuple(dict.fromkeys(column for column in wanted if column != META))
+
+
+def spark_type(kind: pa.DataType) -> pa.DataType:
+    """The Arrow type Spark uses for a column of this type."""
+    if pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
+        return pa.string()
+    if isinstance(kind, pa.UuidType):
+        return pa.string()
+    if (
+        pa.types.is_binary(kind)
+        or pa.types.is_large_binary(kind)
+        or pa.types.is_fixed_size_binary(kind)
+    ):
+        return pa.binary()
+    if pa.types.is_timestamp(kind):
+        return pa.timestamp("us", "UTC" if kind.tz else None)
+    if pa.types.is_dictionary(kind):
+        return spark_type(kind.value_type)
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return pa.list_(pa.field("element", spark_type(kind.value_type)))
+    if pa.types.is_map(kind):
+        return pa.map_(spark_type(kind.key_type), spark_type(kind.item_type))
+    if pa.types.is_struct(kind):
+        return pa.struct([pa.field(f.name, spark_type(f.type)) for f in kind])
+    return kind
+
+
+def spark_schema(schema: pa.Schema) -> pa.Schema:
+    """The schema with Spark's Arrow types; every column may be null (a mark's are)."""
+    return pa.schema([pa.field(field.name, spark_type(field.type)) for field in schema])
+
+
+def meta_type() -> pa.StructType:
+    """The type of the ``_meta`` column."""
+    return pa.struct(
+        [
+            pa.field("ingest_time", pa.timestamp("us", "UTC")),
+            pa.field("partition", pa.int32()),
+            pa.field("offset", pa.int64()),
+        ]
+    )
+
+
+def stream_schema(pin: SourcePin, archive: pa.Schema) -> pa.Schema:
+    """What Spark reads of a source: the pipeline's columns, ``_meta`` if asked for, the mark."""
+    fields = []
+    for name in pin.columns:
+        if name == META:
+            continue
+        kind = spark_type(archive.field(name).type)
+        if name == pin.event_time:
+            kind = pa.timestamp("us", "UTC")
+        fields.append(pa.field(name, kind))
+    if pin.meta:
+        fields.append(pa.field(META, meta_type()))
+    fields.append(pa.field(MARK, pa.bool_()))
+    return pa.schema(fields)

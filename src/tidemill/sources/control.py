@@ -1,0 +1,54 @@
+"""The control file: the boundary released so far. Rate, pause and cancel are all this one value.
+
+The driver and the operator's commands write it, every source reads it before each slice.
+``None`` releases everything.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+_NAME = "control.json"
+
+
+@dataclass(frozen=True)
+class Control:
+    """What sources may read: up to ``released``, and per source maybe less."""
+
+    released: int | None = None
+    sources: dict[str, int] = field(default_factory=dict)
+    paused: bool = False
+    cancelled: bool = False
+
+
+def read_control(folder: Path) -> Control:
+    """The control in force; without a file, everything is released."""
+    try:
+        return Control(**json.loads((folder / _NAME).read_text("utf-8")))
+    except FileNotFoundError:
+        return Control()
+
+
+def update_control(folder: Path, **changes: Any) -> Control:
+    """Change parts of the control; writers take turns, a reader sees the old or the new one."""
+    with (folder / "control.lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        control = replace(read_control(folder), **changes)
+        draft = folder / f"{_NAME}.{os.getpid()}.tmp"
+        draft.write_text(json.dumps(asdict(control)), "utf-8")
+        draft.replace(folder / _NAME)
+    return control
+
+
+def read_released(folder: Path, source: str) -> int | None:
+    """How far one source may read, or None if nothing holds it."""
+    control = read_control(folder)
+    if control.paused or control.cancelled:
+        return 0
+    limits = [m for m in (control.released, control.sources.get(source)) if m is not None]
+    return min(limits, default=None)

@@ -1,0 +1,137 @@
+"""Read a pinned Iceberg snapshot: planned from metadata, read as Arrow on executors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from tidemill.archive.index import (
+    file_extent,
+    ingest_filter,
+    pinned_metadata,
+    refine,
+    require_snapshot,
+    zone_aware,
+)
+from tidemill.errors import PlanError, SourceError
+from tidemill.sources.base import Piece
+from tidemill.types import from_micros
+
+if TYPE_CHECKING:
+    from pyiceberg.expressions import BooleanExpression
+    from pyiceberg.table import Table
+
+    from tidemill.planning.manifest import SourcePin
+    from tidemill.planning.statistics import Extent
+
+
+class IcebergReader:
+    """One snapshot of one table. Keeps only what executors need; the table stays on the driver."""
+
+    def __init__(self, table: Table, pin: SourcePin, wide: int) -> None:
+        """``wide``: files over more ingest time than this (µs) are looked into by row group."""
+        self.pin = pin
+        self.wide = wide
+        if pin.snapshot is not None:
+            require_snapshot(table, pin.location, pin.snapshot, pin.table_uuid)
+        self.metadata = pinned_metadata(table, pin.schema_id)
+        self.io = table.io
+        self._table: Table | None = table
+        self.zoned = zone_aware(self.metadata.schema(), pin.ingest_time)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Executors read files; they have no catalog."""
+        return {**self.__dict__, "_table": None}
+
+    def schema(self) -> pa.Schema:
+        """The pinned schema as Arrow."""
+        from pyiceberg.io.pyarrow import schema_to_pyarrow
+
+        return schema_to_pyarrow(self.metadata.schema(), include_field_ids=False)
+
+    def extents(self, start: int, end: int) -> list[tuple[Any, Extent]]:
+        """Files with rows in the range, from the snapshot's manifests alone."""
+        if self._table is None:
+            raise SourceError("files are planned on the driver")
+        if self.pin.snapshot is None:
+            return []
+        tasks = self._plan_files(start, end)
+        ingest = self.metadata.schema().find_field(self.pin.ingest_time)
+        event = self.metadata.schema().find_field(self.pin.event_time)
+        known = {task.file.file_path: task for task in tasks}
+        found = [file_extent(task, ingest, event) for task in tasks]
+        found = [extent for extent in found if extent.first < end and extent.last >= start]
+        cut = refine(self._table, found, ingest.field_id, self.wide)
+        cut = [extent for extent in cut if extent.first < end and extent.last >= start]
+        return [(known[extent.file], extent) for extent in cut]
+
+    def _plan_files(self, start: int, end: int) -> list[Any]:
+        from pyiceberg.table import DataScan
+
+        assert self._table is not None
+        metadata = self._table.metadata.model_copy(
+            update={"current_schema_id": self.metadata.current_schema_id}
+        )
+        scan = DataScan(
+            table_metadata=metadata,
+            io=self._table.io,
+            row_filter=self._filter(start, end),
+            snapshot_id=self.pin.snapshot,
+        )
+        try:
+            return list(scan.plan_files())
+        except ValueError as error:
+            if "equality" in str(error).lower():
+                raise SourceError(
+                    "the table has equality deletes, which cannot be applied exactly",
+                    where=f"table {self.pin.location}",
+                    fix="compact the table so that its deletes are applied, then plan again",
+                ) from None
+            raise PlanError(str(error), where=f"table {self.pin.location}") from None
+        except FileNotFoundError as error:
+            raise SourceError(
+                f"a metadata file of the pinned snapshot is gone: {error}",
+                where=f"table {self.pin.location}",
+                fix="restore it, or start a new backfill from the current snapshot",
+            ) from None
+
+    def _filter(self, start: int, end: int) -> BooleanExpression:
+        from pyiceberg.expressions import And
+
+        by_time = ingest_filter(self.pin.ingest_time, start, end, self.zoned)
+        if self.pin.where is None:
+            return by_time
+        return And(by_time, parse_filter(self.pin.where, self.pin.location))
+
+    def read(self, piece: Piece, columns: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
+        """One file's rows of the slice: deletes applied, schema evolved, filters pushed down."""
+        from pyiceberg.io.pyarrow import ArrowScan
+
+        schema = self.metadata.schema().select(*columns)
+        scan = ArrowScan(self.metadata, self.io, schema, self._filter(piece.start, piece.end))
+        try:
+            yield from scan.to_record_batches([piece.handle])
+        except (OSError, pa.ArrowInvalid) as error:
+            path = piece.handle.file.file_path
+            raise SourceError(
+                f"the file cannot be read: {error}",
+                where=path,
+                fix="restore the file from a copy; then 'tidemill resume' goes on exactly",
+                slice_start=from_micros(piece.start),
+            ) from None
+
+
+def parse_filter(text: str, where: str) -> BooleanExpression:
+    """A filter as people write it: ``country = 'DE' and show_id > 5``."""
+    from pyiceberg.expressions.parser import parse
+
+    try:
+        return parse(text)
+    except Exception as error:
+        raise PlanError(
+            f"the filter {text!r} is not understood: {error}",
+            where=where,
+            fix="write for example: country = 'DE' and show_id in (1, 2)",
+        ) from None

@@ -1,0 +1,39 @@
+"""A source as pipeline code sees it: a streaming DataFrame whose watermark is the frontier's."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tidemill.sources.base import MARK, stream_schema
+from tidemill.types import MILLISECOND
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+    from tidemill.planning.manifest import SourcePin
+
+
+def marked_stream(
+    spark: SparkSession, pin: SourcePin, archive: pa.Schema, options: dict[str, str]
+) -> DataFrame:
+    """The source with its watermark set, marks already dropped.
+
+    The guard that drops marks must stay non-deterministic: with a deterministic one Catalyst
+    pushes the user's own filters below the watermark, marks vanish there, and the last windows
+    never close.
+    """
+    from pyspark.sql import functions as F
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    schema = from_arrow_schema(stream_schema(pin, archive), prefer_timestamp_ntz=True)
+    delay = (pin.lateness + pin.skew) // MILLISECOND
+    frame = (
+        spark.readStream.format("tidemill")
+        .schema(schema)
+        .options(**options)
+        .load()
+        .withWatermark(pin.event_time, f"{delay} milliseconds")
+    )
+    guard = ~F.col(MARK) | (F.spark_partition_id() < 0)
+    return frame.where(guard).drop(MARK)

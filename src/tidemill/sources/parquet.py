@@ -1,0 +1,221 @@
+"""Read an archive of Parquet files in time-partitioned folders, whatever their layout.
+
+There are no snapshots: the run pins the list of files with size and modification time, and a
+file that changed under the run is an error, not other rows.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+from pyarrow import fs
+
+from tidemill.archive.index import row_group_extents
+from tidemill.errors import PlanError, SourceError
+from tidemill.planning.statistics import Extent
+from tidemill.sources.base import Piece
+from tidemill.sources.iceberg import parse_filter
+from tidemill.types import from_micros
+
+if TYPE_CHECKING:
+    from tidemill.planning.manifest import SourcePin
+
+_THREADS = 8
+_FOLDER_KEY = re.compile(r"^([A-Za-z_][A-Za-z0-9_]*)=(.*)$")
+
+
+class ParquetReader:
+    """A pinned list of Parquet files below one folder."""
+
+    def __init__(self, pin: SourcePin) -> None:
+        """Open no file yet."""
+        self.pin = pin
+        self._schema: pa.Schema | None = None
+
+    def _filesystem(self) -> tuple[fs.FileSystem, str]:
+        filesystem, path = fs.FileSystem.from_uri(self.pin.location)
+        return filesystem, path.rstrip("/")
+
+    def schema(self) -> pa.Schema:
+        """All columns of all pinned files, and the keys of their folders as text."""
+        if self._schema is None:
+            schemas = [footer.schema_arrow for _, footer in self._footers()]
+            try:
+                unified = pa.unify_schemas(
+                    [schema.remove_metadata() for schema in schemas], promote_options="permissive"
+                )
+            except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+                raise SourceError(
+                    f"the files' columns do not fit together: {error}", where=self.pin.location
+                ) from None
+            for key in sorted(
+                {key for file in self.pin.files for key in folder_keys(file["path"])}
+            ):
+                if key not in unified.names:
+                    unified = unified.append(pa.field(key, pa.string()))
+            self._schema = unified
+        return self._schema
+
+    def _footers(self) -> list[tuple[dict[str, Any], Any]]:
+        filesystem, base = self._filesystem()
+
+        def read(file: dict[str, Any]) -> tuple[dict[str, Any], Any]:
+            path = f"{base}/{file['path']}"
+            self._require_unchanged(filesystem, path, file)
+            try:
+                return file, pq.ParquetFile(path, filesystem=filesystem)
+            except (OSError, pa.ArrowInvalid) as error:
+                raise SourceError(
+                    f"the Parquet footer cannot be read: {error}",
+                    where=path,
+                    fix="restore the file from a copy, or move it out of the folder",
+                    file=path,
+                ) from None
+
+        with ThreadPoolExecutor(_THREADS) as pool:
+            return list(pool.map(read, self.pin.files))
+
+    def _require_unchanged(
+        self, filesystem: fs.FileSystem, path: str, file: dict[str, Any]
+    ) -> None:
+        info = filesystem.get_file_info(path)
+        if info.type == fs.FileType.NotFound:
+            raise SourceError("the pinned file is gone", where=path, fix="restore it", file=path)
+        if (info.size, info.mtime_ns) != (file["size"], file["mtime"]):
+            raise SourceError(
+                "the file changed since the run was planned",
+                where=path,
+                fix="restore the old file, or start a new backfill",
+                file=path,
+            )
+
+    def extents(self, start: int, end: int) -> list[tuple[Any, Extent]]:
+        """Row groups with rows in the range, from the footers."""
+        found = []
+        for file, footer in self._footers():
+            rows, name = footer.metadata.num_rows, self.pin.ingest_time
+            if rows == 0:
+                continue
+            whole = Extent(file["path"], -1, -1, rows, file["size"])
+            if name not in footer.schema_arrow.names or not pa.types.is_timestamp(
+                footer.schema_arrow.field(name).type
+            ):
+                raise SourceError(
+                    f"the file has no timestamp column {name!r}",
+                    where=file["path"],
+                    fix="name a timestamp column of the files as ingest_time",
+                )
+            parts = row_group_extents(footer, whole, name)
+            if parts == [whole]:
+                raise SourceError(
+                    f"the file has no statistics of {name}",
+                    where=file["path"],
+                    fix="write the file again with statistics",
+                    file=file["path"],
+                )
+            self._refuse_nulls(footer, file)
+            found += [(file, p) for p in parts if p.first < end and p.last >= start]
+        return found
+
+    def _refuse_nulls(self, footer: Any, file: dict[str, Any]) -> None:
+        at = footer.schema_arrow.names.index(self.pin.ingest_time)
+        groups = range(footer.metadata.num_row_groups)
+        columns = [footer.metadata.row_group(group) for group in groups]
+        paths = [columns[0].column(i).path_in_schema for i in range(columns[0].num_columns)]
+        at = paths.index(self.pin.ingest_time)
+        nulls = sum(group.column(at).statistics.null_count or 0 for group in columns)
+        if nulls:
+            raise SourceError(
+                f"{nulls} rows have no {self.pin.ingest_time}, so they belong to no slice",
+                where=file["path"],
+                fix="repair the archive: every row needs its ingest time",
+            )
+
+    def read(self, piece: Piece, columns: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
+        """One file's rows of the slice; missing columns are null, folder keys are text."""
+        filesystem, base = self._filesystem()
+        path = f"{base}/{piece.handle['path']}"
+        self._require_unchanged(filesystem, path, piece.handle)
+        schema = self.schema()
+        try:
+            physical = pq.read_schema(path, filesystem=filesystem)
+            dataset = ds.dataset(path, filesystem=filesystem, format="parquet", schema=schema)
+            keys = folder_keys(piece.handle["path"])
+            known = {key: value for key, value in keys.items() if key not in physical.names}
+            projection: dict[str, Any] = {
+                name: pc.scalar(known[name]) if name in known else ds.field(name)
+                for name in columns
+            }
+            yield from dataset.to_batches(columns=projection, filter=self._filter(piece, known))
+        except (OSError, pa.ArrowInvalid) as error:
+            raise SourceError(
+                f"the file cannot be read: {error}",
+                where=path,
+                fix="restore the file from a copy; then 'tidemill resume' goes on exactly",
+            ) from None
+
+    def _filter(self, piece: Piece, known: dict[str, str]) -> pc.Expression:
+        kind = self.schema().field(self.pin.ingest_time).type
+        low, high = (
+            pa.scalar(from_micros(moment).replace(tzinfo=None), pa.timestamp("us")).cast(
+                pa.timestamp("us", kind.tz)
+            )
+            for moment in (piece.start, piece.end)
+        )
+        ingest = ds.field(self.pin.ingest_time)
+        condition = (ingest >= low) & (ingest < high)
+        if self.pin.where is None:
+            return condition
+        return condition & _arrow_filter(self.pin.where, self.pin, self.schema(), known)
+
+
+def _arrow_filter(
+    text: str, pin: SourcePin, schema: pa.Schema, known: dict[str, str]
+) -> pc.Expression:
+    from pyiceberg.expressions.visitors import bind
+    from pyiceberg.io.pyarrow import _pyarrow_to_schema_without_ids, expression_to_pyarrow
+    from pyiceberg.schema import assign_fresh_schema_ids
+
+    del known  # folder keys are filtered as columns of the schema
+    iceberg = assign_fresh_schema_ids(
+        _pyarrow_to_schema_without_ids(schema, downcast_ns_timestamp_to_us=True)
+    )
+    try:
+        bound = bind(iceberg, parse_filter(text, pin.location), case_sensitive=True)
+        return expression_to_pyarrow(bound)
+    except ValueError as error:
+        raise PlanError(f"the filter {text!r} does not fit: {error}", where=pin.location) from None
+
+
+def folder_keys(path: str) -> dict[str, str]:
+    """The keys that folders such as ``dt=2026-01-01/hr=05`` carry."""
+    matches = (_FOLDER_KEY.match(part) for part in path.split("/")[:-1])
+    return {match[1]: match[2] for match in matches if match}
+
+
+def list_files(location: str, where: str) -> tuple[dict[str, Any], ...]:
+    """Every Parquet file below the folder, to be pinned. Hidden and marker files do not count."""
+    filesystem, base = fs.FileSystem.from_uri(location)
+    base = base.rstrip("/")
+    if filesystem.get_file_info(base).type != fs.FileType.Directory:
+        raise SourceError(f"there is no folder {base}", where=where, fix="correct archive.path")
+    infos = filesystem.get_file_info(fs.FileSelector(base, recursive=True))
+    files = [
+        {"path": info.path[len(base) + 1 :], "size": info.size, "mtime": info.mtime_ns}
+        for info in infos
+        if info.type == fs.FileType.File
+        and info.path.endswith((".parquet", ".pq"))
+        and not any(part.startswith(("_", ".")) for part in info.path[len(base) + 1 :].split("/"))
+    ]
+    if not files:
+        raise SourceError(
+            f"there is no .parquet file below {base}", where=where, fix="correct archive.path"
+        )
+    return tuple(sorted(files, key=lambda file: str(file["path"])))

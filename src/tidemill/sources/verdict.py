@@ -1,0 +1,139 @@
+"""The on-time rule, one verdict per row: on time, late, or dead.
+
+A row is on time if ``ingest − event ≤ lateness`` and ``event − ingest ≤ skew``. The verdict
+depends on the row alone: not on batches, parallelism, or what else arrived.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidemill.sources.base import RAW, REASON
+
+if TYPE_CHECKING:
+    from tidemill.planning.manifest import SourcePin
+
+UTC_TIME = pa.timestamp("us", "UTC")
+
+SIDE_SCHEMA = pa.schema(
+    [
+        pa.field("source", pa.string()),
+        pa.field("reason", pa.string()),
+        pa.field("partition", pa.int32()),
+        pa.field("offset", pa.int64()),
+        pa.field("ingest_time", UTC_TIME),
+        pa.field("event_time", UTC_TIME),
+        pa.field("row", pa.string()),
+    ]
+)
+"""The columns of the late and the dead table."""
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A batch of rows, each with its verdict; times in UTC."""
+
+    rows: pa.RecordBatch
+    event: pa.Array
+    ingest: pa.Array
+    on_time: pa.Array
+    reason: pa.Array | None  # null where on time; None if every row is
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether every row is on time."""
+        return self.reason is None
+
+
+def judge(rows: pa.RecordBatch, pin: SourcePin) -> Judged:
+    """Give every row its verdict."""
+    event = utc_time(rows.column(pin.event_time), pin.zone)
+    ingest = utc_time(rows.column(pin.ingest_time), "UTC")
+    at = ingest.cast(pa.int64())
+    happened = event.cast(pa.int64())
+    late = pc.less(happened, pc.subtract(at, pin.lateness))
+    future = pc.greater(happened, pc.add(at, pin.skew))
+    known = pc.is_valid(event)
+    on_time = pc.fill_null(pc.and_(known, pc.invert(pc.or_(late, future))), False)
+    reasons = rows.column(REASON) if REASON in rows.schema.names else None
+    if reasons is not None and reasons.null_count < len(reasons):
+        on_time = pc.and_(on_time, pc.is_null(reasons))
+    if pc.all(on_time, min_count=0).as_py():
+        return Judged(rows, event, ingest, on_time, None)
+    reason = pc.if_else(pc.fill_null(future, False), "future", "late")
+    reason = pc.if_else(known, reason, "no event time")
+    if reasons is not None:
+        reason = pc.coalesce(reasons.cast(pa.string()), reason)
+    reason = pc.if_else(on_time, pa.scalar(None, pa.string()), reason)
+    return Judged(rows, event, ingest, on_time, reason)
+
+
+def utc_time(times: pa.Array, zone: str) -> pa.Array:
+    """Times as UTC microseconds; those without a zone are read in ``zone``."""
+    if pa.types.is_timestamp(times.type) and times.type.tz is None:
+        if zone != "UTC":
+            times = pc.assume_timezone(times, zone, ambiguous="earliest", nonexistent="earliest")
+        else:
+            return times.cast(pa.timestamp("us"), safe=False).cast(UTC_TIME)
+    return times.cast(UTC_TIME, safe=False)
+
+
+def is_dead(reason: str | None) -> bool:
+    """Late and future rows are whole rows; everything else is not a usable row."""
+    return reason not in (None, "late", "future")
+
+
+def side_rows(judged: Judged, pin: SourcePin, source: str, columns: list[str]) -> pa.RecordBatch:
+    """The rows that leave at the reader, as the late and dead tables keep them."""
+    assert judged.reason is not None
+    chosen = pc.invert(judged.on_time)
+    rows = judged.rows.filter(chosen)
+    reasons = judged.reason.filter(chosen)
+
+    def position(column: str | None, kind: pa.DataType) -> pa.Array:
+        return rows.column(column).cast(kind) if column else pa.nulls(len(rows), kind)
+
+    return pa.RecordBatch.from_arrays(
+        [
+            pa.repeat(pa.scalar(source), len(rows)),
+            reasons,
+            position(pin.partition, pa.int32()),
+            position(pin.offset, pa.int64()),
+            judged.ingest.filter(chosen),
+            judged.event.filter(chosen),
+            pa.array(_as_json(rows, columns), pa.string()),
+        ],
+        schema=SIDE_SCHEMA,
+    )
+
+
+def _as_json(rows: pa.RecordBatch, columns: list[str]) -> Iterator[str]:
+    kept = [name for name in (*columns, RAW) if name in rows.schema.names]
+    for row in rows.select(kept).to_pylist():
+        if row.get(RAW) is None:
+            row.pop(RAW, None)
+        yield json.dumps(row, default=_plain, sort_keys=True, ensure_ascii=False)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, datetime | date | time):
+        return value.isoformat()
+    if isinstance(value, bytes):
+        try:
+            return value.decode("utf-8")
+        except UnicodeDecodeError:
+            return {"base64": base64.b64encode(value).decode()}
+    if isinstance(value, Decimal):
+        return str(value)
+    if isinstance(value, timedelta):
+        return value.total_seconds()
+    return str(value)
