@@ -1,7 +1,6 @@
 """Spark's offset log, read: which slices a batch took, and with which watermark.
 
 The entry of a batch is written before the batch runs and never changes, so everything computed
-from itertools import pairwise
 from it is the same in every attempt.
 """
 
@@ -9,6 +8,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 from tidemill.errors import RunError
