@@ -27,7 +27,7 @@ from tidemill.runtime.registry import BatchRecord, Registry, RunRecord, RunState
 from tidemill.runtime.run import RunFolder, new_run_id
 from tidemill.sources.control import update_control
 from tidemill.types import (
-    FOREVER_MICROS,
+    FOREVER,
     Mode,
     TimeRange,
     from_micros,
@@ -76,7 +76,10 @@ class Progress:
     def watermark(self) -> datetime | None:
         """Spark's watermark, once it has one."""
         found = self.totals.watermark
-        return from_micros(min(found * 1_000, FOREVER_MICROS)) if found else None
+        if not found:
+            return None
+        micros = found * 1_000
+        return FOREVER if micros > self.manifest.boundaries[-1] else from_micros(micros)
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,8 @@ def cut_by_rows(
 ) -> tuple[int, ...]:
     """Cut so that a slice holds about ``rows`` rows of all sources together.
 
-    Extents are taken as evenly dense; a slice never gets wider than ``limit``.
+    Extents are taken as evenly dense. A slice ends at the latest at the next multiple of
+    ``limit`` since the epoch, so it never gets wider, and slices of sparse data begin at the hour.
     """
     if rows <= 0:
         raise PlanError(f"--slice-rows {rows} is not a positive number of rows")
@@ -49,14 +50,18 @@ def cut_by_rows(
         while at < high:
             room = (rows - gathered) / density if density > 0 else float(high - at)
             by_rows = at + max(MILLISECOND, _floor(room)) if density > 0 else high
-            stop = min(high, by_rows, boundaries[-1] + widest)
+            stop = min(high, by_rows, _next_multiple(boundaries[-1], widest))
             gathered += (stop - at) * density
             at = stop
-            full = gathered >= rows * 0.999 or at - boundaries[-1] >= widest
+            full = gathered >= rows * 0.999 or at >= _next_multiple(boundaries[-1], widest)
             if full and _floor(at) > boundaries[-1] and at < end:
                 boundaries.append(_floor(at))
                 gathered = 0.0
     return (*boundaries, end)
+
+
+def _next_multiple(moment: int, width: int) -> int:
+    return (moment // width + 1) * width
 
 
 def _floor(micros: float) -> int:

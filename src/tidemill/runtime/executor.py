@@ -106,7 +106,13 @@ def _drive(
     catalog = open_catalog(work.loaded)
     readers = {source: SliceReader(work.options(source)) for source in manifest.sources}
     targets = prepare_tables(catalog, manifest)
-    spark = given or build_session(config, manifest.shuffles, manifest.run, work.loaded.base)
+    spark = given or build_session(
+        config,
+        manifest.shuffles,
+        manifest.run,
+        modules=work.loaded.base,
+        log=work.folder.path / "spark.log",
+    )
     record_jvm(work.folder.path, spark.sparkContext._gateway.proc.pid)
     try:
         frame = _build_frame(work, spark, {name: r.archive for name, r in readers.items()})

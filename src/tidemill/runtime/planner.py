@@ -31,6 +31,8 @@ from tidemill.sources.opening import open_reader
 from tidemill.types import TimeRange, from_micros, micros_of, show_duration, show_instant, to_micros
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import pyarrow as pa
     from pyiceberg.catalog import Catalog
     from pyspark.sql import SparkSession
@@ -169,7 +171,10 @@ def _facts(
 
     pipeline = load_pipeline(loaded, name)
     session = spark or build_session(
-        loaded.config.spark.model_copy(update={"master": "local[1]"}), 1, f"plan {name}"
+        loaded.config.spark.model_copy(update={"master": "local[1]"}),
+        1,
+        f"plan {name}",
+        log=_analysis_log(loaded.home),
     )
     try:
         facts = analyse(
@@ -186,6 +191,12 @@ def _facts(
         loaded.home, code_fingerprint(loaded, name), KnownCode(pipeline.streams, columns, facts)
     )
     return facts
+
+
+def _analysis_log(home: Path) -> Path:
+    folder = home / "analysis"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder / "spark.log"
 
 
 def _visible(schema: pa.Schema) -> pa.Schema:

@@ -7,6 +7,8 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -39,12 +41,17 @@ def find_java() -> tuple[str, int]:
 
 
 def build_session(
-    config: SparkConfig, shuffles: int, name: str, modules: Path | None = None
+    config: SparkConfig,
+    shuffles: int,
+    name: str,
+    *,
+    modules: Path | None = None,
+    log: Path | None = None,
 ) -> SparkSession:
     """The session of a run. ``modules``: the folder of the user's code, for executors.
 
     Values of the YAML's ``spark.conf`` win over ours, except the number of shuffles, which the
-    manifest fixed.
+    manifest fixed. What the JVM and the Python workers print goes to ``log``.
     """
     find_java()
     from pyspark.sql import SparkSession
@@ -53,9 +60,26 @@ def build_session(
     builder = SparkSession.builder.master(config.master).appName(f"tidemill {name}")
     for key, value in _settings(config, shuffles, modules).items():
         builder = builder.config(key, value)
-    spark: SparkSession = builder.getOrCreate()
+    with _stderr_to(log):
+        spark: SparkSession = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     return spark
+
+
+@contextmanager
+def _stderr_to(log: Path | None) -> Iterator[None]:
+    """Processes started meanwhile inherit the file as their stderr; ours comes back."""
+    if log is None:
+        yield
+        return
+    kept = os.dup(2)
+    with log.open("ab") as file:
+        os.dup2(file.fileno(), 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
 
 
 def _settings(config: SparkConfig, shuffles: int, modules: Path | None) -> dict[str, str]:

@@ -1,0 +1,1 @@
+"""The command line: a face of `tidemill.project`, no logic of its own."""

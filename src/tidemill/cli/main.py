@@ -1,0 +1,78 @@
+"""``tidemill``: the group of commands and the edge where errors become short texts."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import traceback
+import warnings
+from typing import Any
+
+import click
+
+from tidemill import __version__
+from tidemill.cli.backfill import backfill, plan, resume
+from tidemill.cli.options import redact
+from tidemill.cli.runs import cancel, pause, runs, status
+from tidemill.cli.start import completion, doctor, init, schema
+from tidemill.errors import ConfigError, PlanError, TidemillError
+
+INTERRUPTED = 130
+
+
+class Edge(click.Group):
+    """Every error of ours ends here: one short text, an exit code, a trace with --verbose.
+
+    2: what was asked for cannot be done as written. 1: it failed while it was done.
+    """
+
+    def main(self, *args: Any, **kwargs: Any) -> Any:
+        """Run a command as a process does."""
+        verbose = "--verbose" in sys.argv or "-v" in sys.argv
+        logging.basicConfig(level=logging.INFO if verbose else logging.ERROR)
+        if not verbose:
+            warnings.simplefilter("ignore")
+        try:
+            return super().main(*args, **kwargs)
+        except TidemillError as error:
+            code = 2 if isinstance(error, ConfigError | PlanError) else 1
+            self._leave(error.text(), code, verbose)
+        except OSError as error:
+            self._leave(f"{error.strerror or error}: {error.filename or ''}", 1, verbose)
+        except Exception as error:
+            text = f"{type(error).__name__}: {error}\n  fix: --verbose shows the trace"
+            self._leave(text, 1, verbose)
+
+    @staticmethod
+    def _leave(text: str, code: int, verbose: bool) -> None:
+        if verbose:
+            click.echo(redact(traceback.format_exc()), err=True)
+        click.echo(redact(f"error: {text}"), err=True)
+        sys.exit(code)
+
+
+@click.group(cls=Edge, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="tidemill")
+def cli() -> None:
+    r"""Write a streaming pipeline once; run it over any stretch of its history.
+
+    \b
+    Start here:
+      tidemill init                 a small working project in this folder
+      tidemill plan PIPELINE …      the dry run: what a backfill would read
+      tidemill backfill PIPELINE …  recompute a range into a shadow table
+      tidemill runs                 what ran, and how it ended
+    """
+
+
+for command in (
+    *(init, doctor, schema, completion),
+    *(plan, backfill, resume),
+    *(runs, status, pause, cancel),
+):
+    cli.add_command(command)
+
+
+def main() -> None:
+    """The console script."""
+    cli(prog_name="tidemill")

@@ -1,0 +1,135 @@
+"""Options that several commands share, and what completes them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+from click.shell_completion import CompletionItem
+
+from tidemill.errors import ConfigError, TidemillError
+from tidemill.types import parse_duration, parse_instant
+
+if TYPE_CHECKING:
+    from tidemill.project import Project
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+DEFAULT_CONFIG = "tidemill.yaml"
+_opened: list[Project] = []
+
+
+def open_project(config: str) -> Project:
+    """Load the project of a command; its secrets are kept out of everything printed after."""
+    from tidemill.project import load
+
+    project = load(config)
+    _opened.append(project)
+    return project
+
+
+def redact(text: str) -> str:
+    """The text without secrets of any project this process has opened."""
+    for project in _opened:
+        text = project.loaded.redact(text)
+    return text
+
+
+def print_json(value: Any) -> None:
+    """One object on stdout, for scripts."""
+    click.echo(redact(json.dumps(value, indent=2, ensure_ascii=False)))
+
+
+class Instant(click.ParamType[datetime]):
+    """A moment with its zone said."""
+
+    name = "time"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> datetime:
+        """From text; a missing zone is a mistake, not a guess."""
+        return value if isinstance(value, datetime) else _converted(self, parse_instant, value)
+
+
+class Length(click.ParamType[timedelta]):
+    """A duration as people write it."""
+
+    name = "duration"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> timedelta:
+        """From text."""
+        return value if isinstance(value, timedelta) else _converted(self, parse_duration, value)
+
+
+def _converted(kind: click.ParamType[Any], parse: Callable[[str], Any], value: str) -> Any:
+    try:
+        return parse(value)
+    except ConfigError as error:
+        kind.fail(f"{error.message}; {error.fix}")
+
+
+def _complete_pipelines(ctx: click.Context, param: Any, start: str) -> list[CompletionItem]:
+    return _complete(ctx, start, lambda project: list(project.config.pipelines))
+
+
+def _complete_runs(ctx: click.Context, param: Any, start: str) -> list[CompletionItem]:
+    return _complete(ctx, start, lambda project: [record.run for record in project.runs()])
+
+
+def _complete(
+    ctx: click.Context, start: str, names: Callable[[Project], list[str]]
+) -> list[CompletionItem]:
+    from tidemill.project import load
+
+    try:
+        found = names(load(ctx.params.get("config") or DEFAULT_CONFIG))
+    except (TidemillError, OSError):
+        return []
+    return [CompletionItem(name) for name in found if name.startswith(start)]
+
+
+config_option = click.option(
+    "--config", "-c", default=DEFAULT_CONFIG, show_default=True, metavar="FILE",
+    help="The project's YAML; its paths are relative to it.", type=click.Path(path_type=Path),
+)  # fmt: skip
+verbose_option = click.option(
+    "--verbose", "-v", is_flag=True, expose_value=False, help="Show traces and Spark's messages."
+)
+json_option = click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
+pipeline_argument = click.argument("pipeline", shell_complete=_complete_pipelines)
+run_argument = click.argument("run", shell_complete=_complete_runs)
+
+
+def common(function: F) -> F:
+    """--config, --json and --verbose."""
+    return config_option(json_option(verbose_option(function)))
+
+
+def range_options(function: F) -> F:
+    """What `plan` and `backfill` take alike."""
+    for option in reversed(
+        [
+            click.option("--from", "start", type=Instant(), required=True, metavar="TIME",
+                         help="The first output time, included: 2026-01-01T00:00Z."),
+            click.option("--to", "end", type=Instant(), required=True, metavar="TIME",
+                         help="The last output time, excluded."),
+            click.option("--slice", type=Length(), metavar="DURATION",
+                         help="Width of a slice: 30min. Never more than max_misalignment."),
+            click.option("--slice-rows", type=int, metavar="ROWS",
+                         help="Rows per slice instead of a width (default 2,000,000)."),
+            click.option("--region", "regions", multiple=True, metavar="NAME",
+                         help="Only these regions; may be repeated."),
+            click.option("--where", multiple=True, metavar="[SOURCE:]FILTER",
+                         help="Only rows that match, pushed to the scan: \"country = 'DE'\"."),
+            click.option("--warm-up", type=Length(), metavar="DURATION",
+                         help="Input before --from, where it cannot be computed."),
+            click.option("--look-ahead", type=Length(), metavar="DURATION",
+                         help="Input after --to, where it cannot be computed."),
+            click.option("--allow-empty", is_flag=True, help="Accept a range without any rows."),
+        ]
+    ):  # fmt: skip
+        function = option(function)
+    return function

@@ -1,0 +1,145 @@
+"""What a person sees: plans, results, runs, as text."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.table import Table
+
+from tidemill.cli.options import redact
+from tidemill.types import from_micros, show_duration, show_instant
+
+if TYPE_CHECKING:
+    from tidemill.planning.manifest import SourcePin
+    from tidemill.planning.plan import BackfillPlan, SlicePlan
+    from tidemill.project import RunResult
+    from tidemill.runtime.registry import RunRecord
+
+_SHOWN = 12
+_WIDE = 160
+_STATES = {"finished": "green", "failed": "red", "running": "cyan", "stopped": "yellow"}
+
+
+def console() -> Console:
+    """Standard output; in a pipe or a file nothing is cut to a terminal's width."""
+    found = Console(highlight=False, soft_wrap=True)
+    return found if found.is_terminal else Console(highlight=False, soft_wrap=True, width=_WIDE)
+
+
+def show_plan(plan: BackfillPlan, every: bool) -> None:
+    """A plan as tables."""
+    out = console()
+    request = plan.request
+    first, last = from_micros(plan.boundaries[0]), from_micros(plan.boundaries[-1])
+    out.print(f"[bold]{request.pipeline}[/]  output {request.range}  [dim]dry run[/]")
+    out.print(
+        f"input  {show_instant(first)} to {show_instant(last)}  "
+        f"[dim]warm-up {show_duration(plan.margins.warm_up)}, look-ahead "
+        f"{show_duration(plan.margins.look_ahead)}: {plan.margins.reason}[/]"
+    )
+    out.print(
+        f"job    {plan.facts.category}"
+        + (f" ({', '.join(plan.facts.stateful)})" if plan.facts.stateful else "")
+        + f"  [dim]about {_bytes(plan.memory)} of memory[/]\n"
+    )
+    for name, pin in plan.pins.items():
+        _show_source(out, name, pin, plan.lateness[name])
+    out.print(_slices(plan.slices, list(plan.pins), every))
+    if plan.risks:
+        out.print("[yellow]risks[/]")
+        for risk in plan.risks:
+            out.print(f"  • {redact(risk)}")
+    else:
+        out.print("[green]no risks found[/]")
+
+
+def _show_source(out: Console, name: str, pin: SourcePin, late: str) -> None:
+    snapshot = f"snapshot {pin.snapshot}" if pin.kind == "iceberg" else f"{len(pin.files)} files"
+    where = f" where {redact(pin.where)}" if pin.where else ""
+    out.print(f"[bold]{name}[/]  {pin.location}{where}  [dim]{snapshot}[/]")
+    out.print(f"  columns  {', '.join(pin.columns)}")
+    out.print(f"  late     {late}\n")
+
+
+def _slices(slices: list[SlicePlan], sources: list[str], every: bool) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="dim", title_justify="left")
+    table.add_column("slice", justify="right")
+    table.add_column("ingest time from")
+    table.add_column("to")
+    for source in sources:
+        table.add_column(f"{source} rows", justify="right")
+        table.add_column("bytes", justify="right")
+    shown = slices if every or len(slices) <= _SHOWN + 1 else slices[:_SHOWN]
+    for index, piece in enumerate(shown, 1):
+        cells = [str(index), show_instant(piece.start), show_instant(piece.end)]
+        for source in sources:
+            share = piece.shares[source]
+            cells += [f"{share.rows:,}", _bytes(share.bytes)]
+        table.add_row(*cells)
+    rest = len(slices) - len(shown)
+    if rest:
+        table.add_row("…", f"{rest} more, --all lists them", "")
+    totals = ["", f"{len(slices)} slices", "total"]
+    for source in sources:
+        totals.append(f"{sum(p.shares[source].rows for p in slices):,}")
+        totals.append(_bytes(sum(p.shares[source].bytes for p in slices)))
+    table.add_section()
+    table.add_row(*totals, style="bold")
+    return table
+
+
+def _bytes(size: int) -> str:
+    value = float(size)
+    for unit in ("B", "kB", "MB", "GB"):
+        if value < 1000:
+            return f"{value:.0f} {unit}"
+        value /= 1000
+    return f"{value:.1f} TB"
+
+
+def show_result(result: RunResult) -> None:
+    """How a run ended or stands, and what to do with it."""
+    out = console()
+    totals = result.totals
+    color = _STATES.get(result.state, "white")
+    out.print(
+        f"[{color}]{result.state}[/]  run {result.run}  {result.pipeline}  slice "
+        f"{result.slices_done}/{result.slices}  {result.seconds:.1f} s"
+    )
+    out.print(
+        f"  in {totals.read:,} = on time {totals.on_time:,} + late {totals.late:,} + dead "
+        f"{totals.dead:,}"
+    )
+    out.print(f"  out {totals.out:,}, outside the range {totals.suppressed:,}")
+    for name, table in result.outputs.items():
+        out.print(f"  {name:<7} {table}")
+    out.print(f"  late    {result.late}\n  dead    {result.dead}")
+    if result.error:
+        out.print(f"  [red]{redact(result.error)}[/]")
+    if result.state in ("stopped", "failed"):
+        out.print(f"  next: tidemill resume {result.run}")
+
+
+def show_runs(records: list[RunRecord]) -> None:
+    """All runs, the newest last."""
+    out = console()
+    if not records:
+        out.print("no runs yet; start one with 'tidemill backfill'")
+        return
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for name in ("run", "pipeline", "mode", "state", "created", "seconds", ""):
+        table.add_column(name)
+    for record in records:
+        color = _STATES.get(record.state, "white")
+        note = (record.error or "").splitlines()[:1]
+        table.add_row(
+            record.run,
+            record.pipeline,
+            record.mode,
+            f"[{color}]{record.state}[/]",
+            record.created[:19] + "Z",
+            f"{record.seconds:.1f}",
+            redact(note[0][:80]) if note else "",
+        )
+    out.print(table)

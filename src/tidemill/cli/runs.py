@@ -1,0 +1,57 @@
+"""``runs``, ``status``, ``pause``, ``cancel``."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+
+import click
+
+from tidemill.cli.options import common, open_project, print_json, run_argument
+
+
+@click.command()
+@common
+def runs(config: Path, as_json: bool) -> None:
+    """List the project's runs, the newest last."""
+    found = open_project(str(config)).runs()
+    if as_json:
+        print_json([asdict(record) for record in found])
+    else:
+        from tidemill.cli.render import show_runs
+
+        show_runs(found)
+
+
+def _show(run: str, config: Path, as_json: bool, action: str) -> None:
+    result = getattr(open_project(str(config)), action)(run)
+    if as_json:
+        print_json(result.to_json())
+    else:
+        from tidemill.cli.render import show_result
+
+        show_result(result)
+
+
+@click.command()
+@run_argument
+@common
+def status(run: str, config: Path, as_json: bool) -> None:
+    """Show one run: state, tables, rows, how far it is."""
+    _show(run, config, as_json, "status")
+
+
+@click.command()
+@run_argument
+@common
+def pause(run: str, config: Path, as_json: bool) -> None:
+    """Hold a running run after its current slice; 'tidemill resume RUN' lets it go on."""
+    _show(run, config, as_json, "pause")
+
+
+@click.command()
+@run_argument
+@common
+def cancel(run: str, config: Path, as_json: bool) -> None:
+    """End a run for good; what is committed stays, pinned snapshots are let go."""
+    _show(run, config, as_json, "cancel")

@@ -1,0 +1,1 @@
+"""The first minutes with Tidemill: a project to start from, and a check-up."""

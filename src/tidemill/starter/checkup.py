@@ -1,0 +1,117 @@
+"""``tidemill doctor``: try everything a run needs, and say the fix for what does not work."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psutil
+
+from tidemill.errors import TidemillError
+from tidemill.runtime.session import build_session, find_java
+
+if TYPE_CHECKING:
+    from tidemill.config.loader import LoadedConfig
+
+_GIB = 1024**3
+_LITTLE_DISK = 2 * _GIB
+_LITTLE_MEMORY = 3 * _GIB
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was checked."""
+
+    name: str
+    ok: bool
+    found: str
+    fix: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """As ``doctor --json`` prints it."""
+        return asdict(self)
+
+
+def examine(config: Path, start_spark: bool) -> list[Finding]:
+    """Check everything; nothing is raised, every problem is a finding."""
+    findings = [
+        _try("python", lambda: f"{sys.version.split()[0]} in {sys.prefix}"),
+        _try("java", lambda: "{} (version {})".format(*find_java())),
+        _try("spark", lambda: _spark(start_spark)),
+        _memory(),
+    ]
+    if not config.exists():
+        fix = "run 'tidemill init' in an empty folder, or say --config FILE"
+        return [*findings, _disk(Path()), Finding("yaml", False, f"there is no {config}", fix)]
+    from tidemill.config import load_config
+
+    try:
+        loaded = load_config(config)
+    except TidemillError as error:
+        problem = Finding("yaml", False, f"{error.where}: {error.message}", error.fix)
+        return [*findings, _disk(config.parent), problem]
+    findings += [_disk(loaded.base), Finding("yaml", True, str(loaded.path))]
+    return [*findings, *_catalog(loaded)]
+
+
+def _try(name: str, check: Callable[[], str]) -> Finding:
+    try:
+        return Finding(name, True, check())
+    except TidemillError as error:
+        return Finding(name, False, error.message, error.fix)
+    except Exception as error:  # a check-up reports whatever happens
+        return Finding(name, False, f"{type(error).__name__}: {error}", "see the message")
+
+
+def _spark(start: bool) -> str:
+    version = metadata.version("pyspark")
+    if not start:
+        return f"pyspark {version} (not started: --quick)"
+    from tidemill.config import SparkConfig
+
+    spark = build_session(SparkConfig(master="local[1]"), 1, "doctor", log=Path(os.devnull))
+    try:
+        if spark.range(3).count() != 3:
+            raise RuntimeError("Spark cannot count to three")
+    finally:
+        spark.stop()
+    return f"pyspark {version} starts and counts"
+
+
+def _memory() -> Finding:
+    free = psutil.virtual_memory().available
+    fix = "" if free > _LITTLE_MEMORY else "close other programs, or set spark: {memory: 1g}"
+    return Finding("memory", free > _LITTLE_MEMORY, f"{free / _GIB:.1f} GiB available", fix)
+
+
+def _disk(folder: Path) -> Finding:
+    free = shutil.disk_usage(folder.absolute()).free
+    fix = "" if free > _LITTLE_DISK else "free space, or set home: and catalog.warehouse elsewhere"
+    return Finding("disk", free > _LITTLE_DISK, f"{free / _GIB:.1f} GiB free", fix)
+
+
+def _catalog(loaded: LoadedConfig) -> Iterator[Finding]:
+    from tidemill.archive.catalog import load_table, open_catalog
+    from tidemill.config import IcebergArchive
+
+    opened = _try("catalog", lambda: f"{len(open_catalog(loaded).list_namespaces())} namespaces")
+    yield opened
+    if not opened.ok:
+        return
+    catalog = open_catalog(loaded)
+    for name, stream in loaded.config.streams.items():
+        archive = stream.archive
+        if isinstance(archive, IcebergArchive):
+            yield _try(
+                "stream",
+                lambda name=name, table=archive.table: (  # type: ignore[misc]
+                    f"{name}: {table}, "
+                    f"{len(load_table(catalog, table, f'stream {name}').schema().fields)} columns"
+                ),
+            )
