@@ -25,7 +25,8 @@ from tidemill.runtime.planner import (
 )
 from tidemill.runtime.registry import BatchRecord, Registry, RunRecord, RunState, RunTotals
 from tidemill.runtime.run import RunFolder, new_run_id
-from tidemill.sources.control import update_control
+from tidemill.sources.control import read_control, update_control
+from tidemill.sources.opening import keep_metadata
 from tidemill.types import (
     FOREVER,
     Mode,
@@ -197,10 +198,11 @@ class Project:
                 fix="free space or give write permission, or set home: in the YAML",
             ) from None
         self.registry.add(run, manifest.pipeline, manifest.mode)
-        for pin in manifest.sources.values():
+        for name, pin in manifest.sources.items():
             if pin.kind == "iceberg" and pin.snapshot is not None:
                 table = load_table(catalog, pin.location, f"stream {pin.stream}")
                 pin_snapshot(table, pin.snapshot, run)
+            keep_metadata(pin, catalog, folder.table(name))
         return manifest
 
     def _manifest(self, plan: BackfillPlan, run: str) -> Manifest:
@@ -344,8 +346,6 @@ class Project:
 
 
 def _is_paused(folder: RunFolder) -> bool:
-    from tidemill.sources.control import read_control
-
     return read_control(folder.path).paused
 
 

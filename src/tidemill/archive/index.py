@@ -11,35 +11,50 @@ from tidemill.types import SECOND, from_micros
 
 if TYPE_CHECKING:
     from pyiceberg.expressions import BooleanExpression
+    from pyiceberg.io import FileIO
     from pyiceberg.manifest import DataFile
     from pyiceberg.schema import Schema
     from pyiceberg.table import FileScanTask, Table
     from pyiceberg.table.metadata import TableMetadata
     from pyiceberg.types import NestedField
 
+    from tidemill.planning.manifest import SourcePin
+
 _THREADS = 8
 _TICKS = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 
 
-def pinned_metadata(table: Table, schema_id: int | None) -> TableMetadata:
-    """The table's metadata as a run sees it: the pinned schema current, no history.
+def pinned_metadata(table: Table, pin: SourcePin) -> TableMetadata:
+    """The table's metadata as a run sees it: the pinned snapshot and schema, nothing else.
 
     Names in filters bind to the current schema, and executors get a copy, so it must be small.
     """
-    update: dict[str, Any] = {"snapshots": [], "refs": {}, "snapshot_log": [], "metadata_log": []}
-    if schema_id is not None:
-        update["current_schema_id"] = schema_id
+    if pin.snapshot is not None:
+        require_snapshot(table, pin)
+    kept = [s for s in table.metadata.snapshots if s.snapshot_id == pin.snapshot]
+    update: dict[str, Any] = {
+        "snapshots": kept,
+        "current_snapshot_id": pin.snapshot,
+        "refs": {},
+        "snapshot_log": [],
+        "metadata_log": [],
+        "statistics": [],
+        "partition_statistics": [],
+    }
+    if pin.schema_id is not None:
+        update["current_schema_id"] = pin.schema_id
     return table.metadata.model_copy(update=update)
 
 
-def require_snapshot(table: Table, name: str, snapshot: int, table_uuid: str | None) -> None:
+def require_snapshot(table: Table, pin: SourcePin) -> None:
     """The pinned snapshot must still be there, in the same table."""
-    if table_uuid is not None and str(table.metadata.table_uuid) != table_uuid:
+    name, snapshot = pin.location, pin.snapshot
+    if pin.table_uuid is not None and str(table.metadata.table_uuid) != pin.table_uuid:
         raise SourceError(
             f"the table {name!r} was dropped and made anew since the run was planned",
             fix="start a new backfill; this run cannot be continued exactly",
         )
-    if table.metadata.snapshot_by_id(snapshot) is None:
+    if snapshot is not None and table.metadata.snapshot_by_id(snapshot) is None:
         raise SourceError(
             f"the pinned snapshot {snapshot} of {name!r} is gone",
             fix="start a new backfill; keep tags named tidemill-<run> when you expire snapshots",
@@ -120,20 +135,20 @@ def _time_bounds(file: DataFile, field: NestedField) -> tuple[int, int] | None:
     return first, last
 
 
-def refine(table: Table, extents: list[Extent], field_id: int, width: int) -> list[Extent]:
+def refine(io: FileIO, extents: list[Extent], field_id: int, width: int) -> list[Extent]:
     """Cut the extents of wide (compacted) files by row group, from the Parquet footers."""
     wide = [extent for extent in extents if extent.last - extent.first > width]
     narrow = [extent for extent in extents if extent.last - extent.first <= width]
     with ThreadPoolExecutor(_THREADS) as pool:
-        parts = pool.map(lambda extent: _row_groups(table, extent, field_id), wide)
+        parts = pool.map(lambda extent: _row_groups(io, extent, field_id), wide)
         return [*narrow, *(part for found in parts for part in found)]
 
 
-def _row_groups(table: Table, extent: Extent, field_id: int) -> list[Extent]:
+def _row_groups(io: FileIO, extent: Extent, field_id: int) -> list[Extent]:
     import pyarrow.parquet as pq
 
     try:
-        with table.io.new_input(extent.file).open() as stream:
+        with io.new_input(extent.file).open() as stream:
             footer = pq.ParquetFile(stream)
             return row_group_extents(footer, extent, _column_named(footer, field_id))
     except (OSError, ValueError) as error:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from tidemill.planning.manifest import Manifest
     from tidemill.runtime.run import RunFolder
-    from tidemill.sources.datasource import SliceReader
+    from tidemill.sources.slicing import Slicing
 
 
 class Committer:
@@ -37,14 +37,14 @@ class Committer:
         folder: RunFolder,
         catalog: Catalog,
         targets: dict[str, Target],
-        readers: dict[str, SliceReader],
+        slicings: dict[str, Slicing],
     ) -> None:
-        """``targets`` are the outputs', by name; ``readers`` tell the tasks of each slice."""
+        """``targets`` are the outputs', by name; ``slicings`` tell the tasks of each slice."""
         self.manifest = manifest
         self.folder = folder
         self.catalog = catalog
         self.targets = targets
-        self.readers = readers
+        self.slicings = slicings
         self._positions: dict[tuple[str, str], int] = {}
 
     def commit(self, frame: DataFrame, batch: int) -> BatchRecord:
@@ -90,7 +90,7 @@ class Committer:
         """Counts, late and dead rows of the batch's slices, from exactly the expected files."""
         total, tables = Counts(), []
         for piece in taken:
-            names = self.readers[piece.source].side_names(piece.start, piece.end)
+            names = self.slicings[piece.source].side_names(piece.start, piece.end)
             counts, rows = read_side_files(self.folder.side, names)
             self._require_order(piece.source, counts)
             total += Counts(counts.on_time, counts.late, counts.dead, counts.suppressed)

@@ -24,6 +24,8 @@ from tidemill.runtime.session import build_session
 from tidemill.sinks.tables import ensure_table
 from tidemill.sinks.writing import OUTPUT, Target
 from tidemill.sources.control import update_control
+from tidemill.sources.opening import open_reader
+from tidemill.sources.slicing import Slicing
 from tidemill.sources.verdict import SIDE_SCHEMA
 
 if TYPE_CHECKING:
@@ -100,11 +102,11 @@ def _drive(
     on_batch: Callable[[BatchRecord], None],
     given: SparkSession | None,
 ) -> RunState:
-    from tidemill.sources.datasource import SliceReader
-
     manifest, config = work.manifest, work.loaded.config.spark
     catalog = open_catalog(work.loaded)
-    readers = {source: SliceReader(work.options(source)) for source in manifest.sources}
+    for pin in manifest.sources.values():
+        open_reader(pin, catalog)  # what is pinned must still be there
+    slicings = {source: Slicing(work.options(source)) for source in manifest.sources}
     targets = prepare_tables(catalog, manifest)
     spark = given or build_session(
         config,
@@ -115,8 +117,8 @@ def _drive(
     )
     record_jvm(work.folder.path, spark.sparkContext._gateway.proc.pid)
     try:
-        frame = _build_frame(work, spark, {name: r.archive for name, r in readers.items()})
-        committer = Committer(manifest, work.folder, catalog, targets, readers)
+        frame = _build_frame(work, spark, {name: s.archive for name, s in slicings.items()})
+        committer = Committer(manifest, work.folder, catalog, targets, slicings)
         driver = Driver(manifest, work.folder, registry, committer, on_batch)
         with _stop_on_signal(driver):
             return driver.run(frame)

@@ -134,11 +134,10 @@ def _open_sources(
     loaded: LoadedConfig, catalog: Catalog, request: BackfillRequest, streams: tuple[str, ...]
 ) -> _Opened:
     pins, readers, schemas = {}, {}, {}
-    properties = loaded.config.catalog.properties(loaded.base)
     _check_filter_targets(request, streams)
     for source in streams:
         pin = pin_source(loaded, catalog, request.pipeline, source, request)
-        reader = open_reader(pin, properties)
+        reader = open_reader(pin, catalog)
         archive = loaded.config.streams[pin.stream].archive
         schema = reader.schema()
         check_columns(pin, schema, archive.region if archive else None)

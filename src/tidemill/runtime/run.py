@@ -39,9 +39,13 @@ class RunFolder:
         """Where readers leave late and dead rows and counts, as a URI."""
         return f"file://{self.path / 'side'}"
 
+    def table(self, source: str) -> Path:
+        """The pinned metadata of a source's table."""
+        return self.path / "tables" / f"{source}.json"
+
     def write_manifest(self, manifest: Manifest) -> None:
         """Once, before the run starts."""
-        self.path.mkdir(parents=True)
+        (self.path / "tables").mkdir(parents=True)
         draft = self.path / "manifest.json.tmp"
         draft.write_text(manifest.to_json(), "utf-8")
         draft.replace(self.path / "manifest.json")

@@ -89,6 +89,7 @@ def _settings(config: SparkConfig, shuffles: int, modules: Path | None) -> dict[
         "spark.driver.memory": config.memory or "2g",
         "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile=file:{logging}",
         "spark.ui.showConsoleProgress": "false",
+        "spark.python.daemon.module": "tidemill.runtime.daemon",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.streaming.stopTimeout": "60s",
         "spark.sql.streaming.numRecentProgressUpdates": "5",

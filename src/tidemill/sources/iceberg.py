@@ -10,9 +10,7 @@ import pyarrow as pa
 from tidemill.archive.index import (
     file_extent,
     ingest_filter,
-    pinned_metadata,
     refine,
-    require_snapshot,
     zone_aware,
 )
 from tidemill.errors import PlanError, SourceError
@@ -21,29 +19,23 @@ from tidemill.types import from_micros
 
 if TYPE_CHECKING:
     from pyiceberg.expressions import BooleanExpression
-    from pyiceberg.table import Table
+    from pyiceberg.io import FileIO
+    from pyiceberg.table.metadata import TableMetadata
 
     from tidemill.planning.manifest import SourcePin
     from tidemill.planning.statistics import Extent
 
 
 class IcebergReader:
-    """One snapshot of one table. Keeps only what executors need; the table stays on the driver."""
+    """One snapshot of one table. No catalog: the pinned metadata says all there is to read."""
 
-    def __init__(self, table: Table, pin: SourcePin, wide: int) -> None:
+    def __init__(self, metadata: TableMetadata, io: FileIO, pin: SourcePin, wide: int) -> None:
         """``wide``: files over more ingest time than this (µs) are looked into by row group."""
+        self.metadata = metadata
+        self.io = io
         self.pin = pin
         self.wide = wide
-        if pin.snapshot is not None:
-            require_snapshot(table, pin.location, pin.snapshot, pin.table_uuid)
-        self.metadata = pinned_metadata(table, pin.schema_id)
-        self.io = table.io
-        self._table: Table | None = table
-        self.zoned = zone_aware(self.metadata.schema(), pin.ingest_time)
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Executors read files; they have no catalog."""
-        return {**self.__dict__, "_table": None}
+        self.zoned = zone_aware(metadata.schema(), pin.ingest_time)
 
     def schema(self) -> pa.Schema:
         """The pinned schema as Arrow."""
@@ -53,8 +45,6 @@ class IcebergReader:
 
     def extents(self, start: int, end: int) -> list[tuple[Any, Extent]]:
         """Files with rows in the range, from the snapshot's manifests alone."""
-        if self._table is None:
-            raise SourceError("files are planned on the driver")
         if self.pin.snapshot is None:
             return []
         tasks = self._plan_files(start, end)
@@ -63,20 +53,16 @@ class IcebergReader:
         known = {task.file.file_path: task for task in tasks}
         found = [file_extent(task, ingest, event) for task in tasks]
         found = [extent for extent in found if extent.first < end and extent.last >= start]
-        cut = refine(self._table, found, ingest.field_id, self.wide)
+        cut = refine(self.io, found, ingest.field_id, self.wide)
         cut = [extent for extent in cut if extent.first < end and extent.last >= start]
         return [(known[extent.file], extent) for extent in cut]
 
     def _plan_files(self, start: int, end: int) -> list[Any]:
         from pyiceberg.table import DataScan
 
-        assert self._table is not None
-        metadata = self._table.metadata.model_copy(
-            update={"current_schema_id": self.metadata.current_schema_id}
-        )
         scan = DataScan(
-            table_metadata=metadata,
-            io=self._table.io,
+            table_metadata=self.metadata,
+            io=self.io,
             row_filter=self._filter(start, end),
             snapshot_id=self.pin.snapshot,
         )
