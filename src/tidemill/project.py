@@ -223,7 +223,6 @@ class Project:
             for name, sink in config.sinks.items()
         }
         first = next(iter(sinks.values())).table
-        beside = first if plan.request.into is None else f"{first}__{run}"
         low, high = to_micros(plan.request.range.start), to_micros(plan.request.range.end)
         return Manifest(
             run=run,
@@ -236,8 +235,8 @@ class Project:
             boundaries=plan.boundaries,
             sources=plan.pins,
             sinks=sinks,
-            late_table=f"{beside}__late",
-            dead_table=f"{beside}__dead",
+            late_table=f"{first}__late",
+            dead_table=f"{first}__dead",
             parallelism=parallelism(self.config.spark),
             shuffles=shuffles(self.config.spark),
             event_range_at_source=any(sink.time is None for sink in config.sinks.values()),
@@ -320,8 +319,10 @@ class Project:
     def _honest(self, record: RunRecord) -> RunRecord:
         if record.state is not RunState.RUNNING:
             return record
-        if is_held(RunFolder.of(self.loaded.home, record.run).path):
-            return record
+        folder = RunFolder.of(self.loaded.home, record.run)
+        if is_held(folder.path):
+            paused = read_control(folder.path).paused
+            return replace(record, state=RunState.PAUSED) if paused else record
         return replace(record, state=RunState.FAILED, error="its driver died; resume it")
 
     def status(self, run: str) -> RunResult:

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from tidemill.errors import PlanError
 from tidemill.planning.analysis import SOURCE_MARK, OutputPlans, PipelineFacts, find_facts
-from tidemill.sources.base import META, meta_type, spark_type
+from tidemill.sources.base import pipeline_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -34,7 +34,9 @@ def analyse(
         frames = {
             source: _stub(
                 spark.readStream.format("parquet").option("path", empty),
-                _stub_schema(source, schema, event_times[source], source in metas),
+                pipeline_schema(schema, event_times[source], source in metas).append(
+                    pa.field(SOURCE_MARK + source, pa.string())
+                ),
                 source,
                 event_times[source],
             )
@@ -73,18 +75,6 @@ def call_pipeline(pipeline: Pipeline, frames: dict[str, DataFrame]) -> dict[str,
 def _first_lines(error: Any) -> str:
     text = str(error).split("JVM stacktrace")[0].split(";\n")[0]
     return " ".join(text.split())[:600]
-
-
-def _stub_schema(source: str, schema: pa.Schema, event_time: str, meta: bool) -> pa.Schema:
-    """The columns pipeline code sees, and one that names the source in the plan."""
-    utc = pa.timestamp("us", "UTC")
-    fields = [
-        pa.field(field.name, utc if field.name == event_time else spark_type(field.type))
-        for field in schema
-    ]
-    if meta:
-        fields.append(pa.field(META, meta_type()))
-    return pa.schema([*fields, pa.field(SOURCE_MARK + source, pa.string())])
 
 
 def _stub(reader: DataStreamReader, schema: pa.Schema, source: str, event_time: str) -> DataFrame:

@@ -179,7 +179,7 @@ def _facts(
         facts = analyse(
             session,
             pipeline,
-            {source: _visible(opened.schemas[source]) for source in pipeline.streams},
+            {source: opened.schemas[source] for source in pipeline.streams},
             {source: opened.pins[source].event_time for source in pipeline.streams},
             {source for source in pipeline.streams if opened.pins[source].meta},
         )
@@ -196,15 +196,6 @@ def _analysis_log(home: Path) -> Path:
     folder = home / "analysis"
     folder.mkdir(parents=True, exist_ok=True)
     return folder / "spark.log"
-
-
-def _visible(schema: pa.Schema) -> pa.Schema:
-    """The columns pipeline code sees: not the archive's own notes about a record."""
-    import pyarrow as pa
-
-    from tidemill.sources.base import RAW, REASON
-
-    return pa.schema([field for field in schema if field.name not in (RAW, REASON)])
 
 
 def check_outputs(name: str, config: PipelineConfig, facts: PipelineFacts) -> None:

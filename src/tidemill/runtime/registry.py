@@ -35,6 +35,7 @@ class RunState(StrEnum):
 
     PLANNED = "planned"
     RUNNING = "running"
+    PAUSED = "paused"
     STOPPED = "stopped"
     FAILED = "failed"
     CANCELLED = "cancelled"

@@ -8,13 +8,14 @@ again. pyiceberg's own retry is off: it would rebuild and commit without our loo
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import random
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tidemill.errors import SinkError
 from tidemill.sinks.tidy import expire_own
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger(__name__)
 _RETRIES = "commit.retry.num-retries"
 _TRIES = 60
-_EXPIRE_EVERY = 20
 RUN_IN_SUMMARY = "tidemill.run"
 
 
@@ -71,10 +71,9 @@ def commit_files(catalog: Catalog, name: str, stamp: BatchStamp, files: Sequence
     for attempt in range(_TRIES):
         table = catalog.load_table(name)
         if committed_batch(table.metadata.properties, stamp.run) >= stamp.batch:
-            return attempt > 0 and _is_ours(table, files)
+            return _settle(table, files, attempt > 0)
         if _try_commit(table, stamp, files):
-            if stamp.batch % _EXPIRE_EVERY == _EXPIRE_EVERY - 1:
-                expire_own(catalog, name, stamp.run)
+            expire_own(catalog, table, name, stamp.run)
             return True
         time.sleep(min(2.0, 0.02 * 2**attempt) * random.random())
     raise SinkError(
@@ -106,8 +105,13 @@ def _try_commit(table: Table, stamp: BatchStamp, files: Sequence[DataFile]) -> b
     return True
 
 
-def _is_ours(table: Table, files: Sequence[DataFile]) -> bool:
-    """After an unknown result: whether the batch that landed is the one this call wrote."""
-    wanted = files[0].file_path
-    entries: list[Any] = table.inspect.files().column("file_path").to_pylist()
-    return wanted in entries
+def _settle(table: Table, files: Sequence[DataFile], tried: bool) -> bool:
+    """The batch is in the table. Did this call put it there? If not, its files are waste."""
+    if tried:
+        referenced = set(table.inspect.files().column("file_path").to_pylist())
+        if files[0].file_path in referenced:
+            return True
+    for file in files:
+        with contextlib.suppress(OSError):
+            table.io.delete(file.file_path)
+    return False

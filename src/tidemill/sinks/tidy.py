@@ -11,18 +11,20 @@ if TYPE_CHECKING:
     from pyiceberg.table.snapshots import Snapshot
 
 _KEEP = 10
+_ROUND = 20
 
 
-def expire_own(catalog: Catalog, name: str, run: str) -> None:
-    """Expire this run's snapshots but the last ones; never a pinned, current, or foreign one.
+def expire_own(catalog: Catalog, table: Table, name: str, run: str) -> None:
+    """Now and then expire the run's snapshots but the last; never a pinned or foreign one.
 
     Losing against another writer is fine: the next round does it.
     """
     from pyiceberg.exceptions import CommitFailedException
 
-    table = catalog.load_table(name)
+    if len(table.metadata.snapshots) < _KEEP + _ROUND:
+        return
     expired = _own_old(table, run)
-    if not expired:
+    if len(expired) < _ROUND:
         return
     with contextlib.suppress(CommitFailedException):
         table.maintenance.expire_snapshots().by_ids([s.snapshot_id for s in expired]).commit()

@@ -104,17 +104,22 @@ def meta_type() -> pa.StructType:
     )
 
 
+def pipeline_schema(archive: pa.Schema, event_time: str, meta: bool) -> pa.Schema:
+    """What pipeline code sees: the table's columns in their order, ``_meta`` if asked for.
+
+    The archive's own notes about a record stay behind; the event time always has a zone.
+    """
+    utc = pa.timestamp("us", "UTC")
+    fields = [
+        pa.field(field.name, utc if field.name == event_time else spark_type(field.type))
+        for field in archive
+        if field.name not in (RAW, REASON)
+    ]
+    return pa.schema([*fields, pa.field(META, meta_type())] if meta else fields)
+
+
 def stream_schema(pin: SourcePin, archive: pa.Schema) -> pa.Schema:
-    """What Spark reads of a source: the pipeline's columns, ``_meta`` if asked for, the mark."""
-    fields = []
-    for name in pin.columns:
-        if name == META:
-            continue
-        kind = spark_type(archive.field(name).type)
-        if name == pin.event_time:
-            kind = pa.timestamp("us", "UTC")
-        fields.append(pa.field(name, kind))
-    if pin.meta:
-        fields.append(pa.field(META, meta_type()))
-    fields.append(pa.field(MARK, pa.bool_()))
-    return pa.schema(fields)
+    """What Spark reads of a source: only the columns the code uses, and the mark."""
+    seen = pipeline_schema(archive, pin.event_time, pin.meta)
+    fields = [field for field in seen if field.name in pin.columns]
+    return pa.schema([*fields, pa.field(MARK, pa.bool_())])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tidemill.sources.base import MARK, stream_schema
+from tidemill.sources.base import MARK, pipeline_schema, stream_schema
 from tidemill.types import MILLISECOND
 
 if TYPE_CHECKING:
@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from tidemill.planning.manifest import SourcePin
 
 
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
 def marked_stream(
     spark: SparkSession, pin: SourcePin, archive: pa.Schema, options: dict[str, str]
 ) -> DataFrame:
@@ -21,7 +25,8 @@ def marked_stream(
 
     The guard that drops marks must stay non-deterministic: with a deterministic one Catalyst
     pushes the user's own filters below the watermark, marks vanish there, and the last windows
-    never close.
+    never close. Columns the code never looks at are not read; they are there, as nulls, because
+    code may still name them (``unionByName``, ``select("*")``).
     """
     from pyspark.sql import functions as F
     from pyspark.sql.pandas.types import from_arrow_schema
@@ -33,7 +38,17 @@ def marked_stream(
         .schema(schema)
         .options(**options)
         .load()
-        .withWatermark(pin.event_time, f"{delay} milliseconds")
+        .withWatermark(_quoted(pin.event_time), f"{delay} milliseconds")
     )
     guard = ~F.col(MARK) | (F.spark_partition_id() < 0)
-    return frame.where(guard).drop(MARK)
+    seen = from_arrow_schema(
+        pipeline_schema(archive, pin.event_time, pin.meta), prefer_timestamp_ntz=True
+    )
+    return frame.where(guard).select(
+        *(
+            F.col(_quoted(field.name))
+            if field.name in pin.columns
+            else F.lit(None).cast(field.dataType).alias(field.name)
+            for field in seen
+        )
+    )

@@ -1,0 +1,1 @@
+"""``make bench``: Tidemill beside its peers, in one run, on the same data."""

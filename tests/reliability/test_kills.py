@@ -1,0 +1,60 @@
+"""kill -9 at any moment, then resume: the same tables as if nothing had happened."""
+
+import pytest
+
+from tests.reliability.scenario import RANGE, Tables, Yard, random_kills
+from tests.reliability.victim import STEPS
+from tidemill.archive.catalog import open_catalog
+
+pytestmark = pytest.mark.kill
+
+
+@pytest.fixture(scope="module")
+def yard(tmp_path_factory: pytest.TempPathFactory) -> Yard:
+    return Yard.make(tmp_path_factory.mktemp("yard"))
+
+
+@pytest.fixture(scope="module")
+def undisturbed(yard: Yard) -> Tables:
+    result = yard.run("backfill", "plays_per_show", *RANGE)
+    return yard.tables(str(result["run"]))
+
+
+@pytest.mark.parametrize("seed", [11, 23])
+def test_killed_at_a_random_moment(yard: Yard, undisturbed: Tables, seed: int) -> None:
+    run, story = random_kills(yard, seed)
+    assert story, "nothing was killed"
+    assert yard.tables(run) == undisturbed
+
+
+def test_killed_after_every_step_of_a_commit(yard: Yard, undisturbed: Tables) -> None:
+    """One run that dies after each step in turn, a few batches apart."""
+    known = yard.known_runs()
+    process = yard.backfill(victim=(STEPS[0], 2))
+    run = yard.newest_run(process, known)
+    process.communicate(timeout=300)
+    assert process.returncode == -9
+    for number, step in enumerate(STEPS[1:], 1):
+        process = yard.start("resume", run, victim=(step, 2 + 3 * number))
+        _, err = process.communicate(timeout=300)
+        assert process.returncode == -9, err
+    yard.run("resume", run)
+    assert yard.tables(run) == undisturbed
+
+
+def test_the_end_of_a_run_lets_go_of_the_pinned_snapshot(yard: Yard, undisturbed: Tables) -> None:
+    assert undisturbed.rows["in"] > 0
+    table = open_catalog(yard.project.loaded).load_table("events.playbacks")
+    unfinished = {r.run for r in yard.project.runs() if r.state != "finished"}
+    pinned = {ref.removeprefix("tidemill-") for ref in table.metadata.refs if "tidemill-" in ref}
+    assert pinned <= unfinished
+
+
+def test_a_finished_run_cannot_be_resumed(yard: Yard, undisturbed: Tables) -> None:
+    assert undisturbed.output
+    run = next(r.run for r in yard.project.runs() if r.state == "finished")
+    process = yard.start("resume", run)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert "is finished" in err
+    assert "Traceback" not in err
