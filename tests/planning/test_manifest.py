@@ -120,7 +120,7 @@ def sources_after(frontiers, releases):
     return sources
 
 
-@settings(max_examples=1_000)
+@settings(max_examples=500)
 @given(FRONTIERS, RELEASES)
 def test_whatever_is_released_when_every_source_takes_every_slice_once(frontiers, releases):
     sources = sources_after(frontiers, releases)
@@ -130,7 +130,7 @@ def test_whatever_is_released_when_every_source_takes_every_slice_once(frontiers
     assert sources.taken == [list(pairwise(frontiers))] * COUNT
 
 
-@settings(max_examples=1_000)
+@settings(max_examples=500)
 @given(FRONTIERS, RELEASES, st.integers(0, 11))
 def test_sources_held_apart_realign_at_a_common_release(frontiers, releases, ahead):
     sources = sources_after(frontiers, releases)

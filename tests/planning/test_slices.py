@@ -77,7 +77,7 @@ def test_widths_that_are_refused(width, message):
     assert "--slice" in raised.value.fix
 
 
-@settings(max_examples=2_000)
+@settings(max_examples=1_000)
 @given(STARTS, WIDTHS, PARTS, SHAPES, PARTS)
 def test_cut_by_rows_keeps_the_promises_of_every_slicing(start, width, parts, shapes, targets):
     span, limit = make_span(start, width, parts)
@@ -94,7 +94,7 @@ def rows_between(extents, low, high):
     return sum(overlaps)
 
 
-@settings(max_examples=2_000)
+@settings(max_examples=1_000)
 @given(STARTS, WIDTHS, PARTS, SHAPES, PARTS)
 def test_cut_by_rows_is_near_its_target(start, width, parts, shapes, targets):
     span, limit = make_span(start // MS * MS, width, parts)

@@ -36,7 +36,7 @@ def covered(draw):
     return statistics, boundaries
 
 
-@settings(max_examples=500)
+@settings(max_examples=200)
 @given(covered())
 def test_the_span_is_whole_milliseconds_around_every_row(found):
     statistics, _ = found
@@ -46,7 +46,7 @@ def test_the_span_is_whole_milliseconds_around_every_row(found):
     assert end - MS <= max(e.last for e in statistics.extents) < end
 
 
-@settings(max_examples=1_000)
+@settings(max_examples=400)
 @given(covered())
 def test_shares_are_the_even_spread_of_each_extent(found):
     statistics, boundaries = found
@@ -62,7 +62,7 @@ def test_shares_are_the_even_spread_of_each_extent(found):
 
 
 @pytest.mark.xfail(strict=True, reason="every share is rounded on its own")
-@settings(max_examples=500)
+@settings(max_examples=200)
 @given(covered())
 @example((SourceStatistics((extent(0, 1_999, 3, 3),)), [0, MS, 2 * MS]))
 def test_shares_sum_to_the_rows(found):

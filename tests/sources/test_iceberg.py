@@ -142,7 +142,7 @@ def archive(request, catalog):
     return request.param(catalog)
 
 
-@settings(max_examples=12)
+@settings(max_examples=8)
 @given(
     st.lists(st.integers(START, END), max_size=5, unique=True),
     st.sampled_from([1, 2_000]),
@@ -155,7 +155,7 @@ def test_whatever_the_slicing_every_row_is_read_once(archive, cuts, weight, wide
     assert ids_read(reader, boundaries, COLUMNS, weight) == sorted(rows.column("id").to_pylist())
 
 
-@settings(max_examples=6)
+@settings(max_examples=4)
 @given(st.tuples(st.integers(START, END), st.integers(START, END)))
 def test_a_part_of_the_history_is_exactly_that_part(archive, edges):
     table, rows = archive

@@ -44,7 +44,7 @@ def logs(draw):
     return rows, [batch(mixed[:cut]), batch(mixed[cut:])]
 
 
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(logs(), st.integers(1, 5))
 def test_lanes_share_the_partitions_and_each_is_in_log_order(log, lanes):
     rows, batches = log

@@ -133,7 +133,7 @@ def archive(request, tmp_path_factory):
     return folder, rows
 
 
-@settings(max_examples=25)
+@settings(max_examples=12)
 @given(st.lists(st.integers(START, END), max_size=6, unique=True), st.sampled_from([1, 2_000]))
 def test_whatever_the_slicing_every_row_is_read_once(archive, cuts, weight):
     folder, rows = archive
@@ -141,7 +141,7 @@ def test_whatever_the_slicing_every_row_is_read_once(archive, cuts, weight):
     assert ids_read(reader_of(folder), boundaries, COLUMNS, weight) == list(range(len(rows)))
 
 
-@settings(max_examples=10)
+@settings(max_examples=6)
 @given(st.tuples(st.integers(START, END), st.integers(START, END)))
 def test_a_part_of_the_history_is_exactly_that_part(archive, edges):
     folder, rows = archive
@@ -157,7 +157,7 @@ def test_all_columns_come_as_they_were_written(archive):
     assert sorted(found, key=itemgetter("id")) == rows.to_pylist()
 
 
-@settings(max_examples=20)
+@settings(max_examples=12)
 @given(
     st.lists(st.tuples(st.integers(0, 60), st.integers(1, 25)), min_size=1, max_size=4),
     st.lists(st.integers(START, END), max_size=4, unique=True),

@@ -16,7 +16,7 @@ PIECES = st.lists(ROWS, max_size=12).map(
 TASKS = st.integers(1, 16)
 
 
-@settings(max_examples=500)
+@settings(max_examples=300)
 @given(PIECES, TASKS)
 def test_every_moment_of_every_piece_is_dealt_to_one_task(pieces, tasks):
     loads = deal(pieces, tasks)
@@ -32,7 +32,7 @@ def test_every_moment_of_every_piece_is_dealt_to_one_task(pieces, tasks):
         assert all(left[1] == right[0] for left, right in pairwise(found))
 
 
-@settings(max_examples=500)
+@settings(max_examples=300)
 @given(PIECES, TASKS)
 def test_the_load_is_balanced(pieces, tasks):
     loads = deal(pieces, tasks)
@@ -74,7 +74,7 @@ EXTENTS = st.lists(
 ).map(lambda found: [(f"handle of {f}", Extent(f, t, t + w, n, 0)) for f, t, w, n in found])
 
 
-@settings(max_examples=500)
+@settings(max_examples=300)
 @given(EXTENTS)
 def test_a_file_is_one_piece_of_a_slice_however_many_row_groups_it_has(extents):
     pieces = pieces_of(extents, START, END)

@@ -68,7 +68,7 @@ def place(event, ingest, lateness, skew):
     return (ingest - lateness if bound == "late" else ingest + skew) + distance
 
 
-@settings(max_examples=1_000)
+@settings(max_examples=500)
 @given(ROWS, LENGTHS, LENGTHS, st.sampled_from([UTC_TIME, NAIVE_TIME]), st.booleans())
 @example([], 0, 0, UTC_TIME, True)
 @example([(None, NOON, None)], 0, 0, UTC_TIME, False)

@@ -12,7 +12,7 @@ from tidemill.types import from_micros, show_duration, show_instant
 
 if TYPE_CHECKING:
     from tidemill.planning.manifest import SourcePin
-    from tidemill.planning.plan import BackfillPlan, SlicePlan
+    from tidemill.planning.plan import BackfillPlan
     from tidemill.project import RunResult
     from tidemill.runtime.registry import RunRecord
 
@@ -45,7 +45,7 @@ def show_plan(plan: BackfillPlan, every: bool) -> None:
     )
     for name, pin in plan.pins.items():
         _show_source(out, name, pin, plan.lateness[name])
-    out.print(_slices(plan.slices, list(plan.pins), every))
+    out.print(_slices(plan, every))
     if plan.risks:
         out.print("[yellow]risks[/]")
         for risk in plan.risks:
@@ -62,13 +62,16 @@ def _show_source(out: Console, name: str, pin: SourcePin, late: str) -> None:
     out.print(f"  late     {late}\n")
 
 
-def _slices(slices: list[SlicePlan], sources: list[str], every: bool) -> Table:
+def _slices(plan: BackfillPlan, every: bool) -> Table:
+    slices, sources = plan.slices, list(plan.pins)
+    filtered = {name for name, pin in plan.pins.items() if pin.where}
     table = Table(box=None, pad_edge=False, header_style="dim", title_justify="left")
     table.add_column("slice", justify="right")
     table.add_column("ingest time from")
     table.add_column("to")
     for source in sources:
-        table.add_column(f"{source} rows", justify="right")
+        at_most = "rows, at most" if source in filtered else "rows"
+        table.add_column(f"{source} {at_most}", justify="right")
         table.add_column("bytes", justify="right")
     shown = slices if every or len(slices) <= _SHOWN + 1 else slices[:_SHOWN]
     for index, piece in enumerate(shown, 1):

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from tidemill.runtime.run import RunFolder
 
 _TICK = 0.1
+_PYTHON = re.compile(r"^(?!java|org\.|py4j|Caused)[\w.]*(?:Error|Exception|Exit)\b.*")
+_JAVA = re.compile(r"^(?:Caused by: )?[\w.$]+(?:Error|Exception): .+")
 _OURS = re.compile(r"tidemill\.errors\.(\w+): (.*?)(?:\n\s*\n|\n\s+at |\n\w+\.|\Z)", re.DOTALL)
 
 
@@ -128,14 +130,15 @@ class Driver:
         """The cause in a short text: our own error if there is one inside."""
         if isinstance(self._failure, TidemillError):
             return self._failure
-        text = str(self._failure or error)
-        found = _OURS.search(text) or _OURS.search(str(error))
+        failure = self._failure
+        text = str(error) if failure is None else f"{error}\n{type(failure).__name__}: {failure}"
+        found = _OURS.search(text)
         if found:
             family = getattr(errors, found[1], RunError)
             message, _, fix = found[2].partition("\n  fix: ")
             return family(message.strip(), fix=fix.strip())
         return RunError(
-            f"the query failed: {_cause(str(error))}",
+            f"the query failed: {_cause(text)}",
             fix=f"correct the cause, then 'tidemill resume {self.manifest.run}'; "
             "--verbose shows the trace",
         )
@@ -154,10 +157,10 @@ class Driver:
 
 
 def _cause(text: str) -> str:
-    """The innermost line that says something."""
+    """The line that says why: the last Python exception, else the innermost Java one."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    for pattern in (r"^\w*(?:Error|Exception): .+", r"^Caused by: .+", r"^\[[A-Z_.]+\] .+"):
-        found = [line for line in lines if re.match(pattern, line)]
+    for pattern in (_PYTHON, _JAVA):
+        found = [line for line in lines if pattern.match(line)]
         if found:
             return found[-1].removeprefix("Caused by: ")[:500]
     return lines[0][:500] if lines else "no reason given"

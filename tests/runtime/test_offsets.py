@@ -1,0 +1,104 @@
+import json
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tidemill.errors import RunError
+from tidemill.runtime.offsets import BatchOffsets, TakenSlice, read_batch, slices_taken
+from tidemill.types import FOREVER_MICROS
+
+FRONTIERS = (0, 10, 25, 30, 70, FOREVER_MICROS)
+META = {"batchWatermarkMs": 1_234, "batchTimestampMs": 9, "conf": {}}
+
+
+def write_entry(checkpoint, batch, *frontiers):
+    """An entry as Spark writes it: version, metadata, one line per use of a source."""
+    lines = [
+        "-" if found is None else json.dumps({"source": found[0], "frontier": found[1]})
+        for found in frontiers
+    ]
+    folder = checkpoint / "offsets"
+    folder.mkdir(exist_ok=True)
+    (folder / str(batch)).write_text("\n".join(["v1", json.dumps(META), *lines]))
+
+
+def test_an_entry_tells_frontiers_and_watermark(tmp_path):
+    write_entry(tmp_path, 0, ("plays", 10), ("ads", 25), ("plays", 25), None)
+    entry = read_batch(tmp_path, 0)
+    assert entry == BatchOffsets({"plays": (10, 25), "ads": (25,)}, 1_234)
+    assert entry.furthest("plays") == 25
+    assert entry.slowest() == {"plays": 10, "ads": 25}
+
+
+def test_without_an_entry_there_is_none(tmp_path):
+    assert read_batch(tmp_path, 0) is None
+    write_entry(tmp_path, 0, ("plays", 10))
+    assert read_batch(tmp_path, 1) is None
+
+
+@pytest.mark.parametrize("text", ["", "v1", "v1\n{}", "v9\n{}\n{}"])
+def test_a_damaged_entry_is_an_error(tmp_path, text):
+    (tmp_path / "offsets").mkdir()
+    (tmp_path / "offsets/3").write_text(text)
+    with pytest.raises(RunError, match="the offset log's entry 3 is damaged") as raised:
+        read_batch(tmp_path, 3)
+    assert raised.value.where == str(tmp_path)
+
+
+def test_the_first_batch_begins_before_the_first_slice(tmp_path):
+    write_entry(tmp_path, 0, ("plays", 10))
+    assert slices_taken(FRONTIERS, None, read_batch(tmp_path, 0)) == [TakenSlice("plays", 0, 10)]
+
+
+def test_the_last_slice_ends_at_the_end_of_all():
+    before, now = (BatchOffsets({"plays": (f,)}, 0) for f in (70, FOREVER_MICROS))
+    assert slices_taken(FRONTIERS, before, now) == [TakenSlice("plays", 70, FOREVER_MICROS)]
+
+
+def test_a_batch_without_new_rows_takes_nothing():
+    """The no-data batch that closes windows repeats the offsets of the one before."""
+    now = BatchOffsets({"plays": (25, 25)}, 0)
+    assert slices_taken(FRONTIERS, now, now) == []
+
+
+def test_a_slice_belongs_to_the_batch_in_which_its_first_use_reads_it():
+    first = BatchOffsets({"plays": (10, 0)}, 0)
+    second = BatchOffsets({"plays": (10, 10)}, 0)
+    third = BatchOffsets({"plays": (10, 25)}, 0)
+    assert slices_taken(FRONTIERS, None, first) == [TakenSlice("plays", 0, 10)]
+    assert slices_taken(FRONTIERS, first, second) == []
+    assert slices_taken(FRONTIERS, second, third) == [TakenSlice("plays", 10, 25)]
+
+
+USES = ("plays", "plays", "ads", "plays")
+# In each batch each use goes on by one slice or stays, as the control file lets it.
+BATCHES = st.lists(st.tuples(*[st.booleans()] * len(USES)), max_size=14)
+
+
+@settings(max_examples=400)
+@given(BATCHES, st.booleans())
+def test_however_uses_advance_each_slice_is_taken_once(batches, finish):
+    at = [0] * len(USES)
+    before, taken, firsts = None, [], []
+    rest = [(True,) * len(USES)] * len(FRONTIERS) if finish else []
+    for moves in [*batches, *rest]:
+        seen = {source: max(a for a, use in zip(at, USES, strict=True) if use == source)
+                for source in USES}  # fmt: skip
+        at = [min(a + go, len(FRONTIERS) - 1) for a, go in zip(at, moves, strict=True)]
+        frontiers = {}
+        for use, index in zip(USES, at, strict=True):
+            frontiers[use] = (*frontiers.get(use, ()), FRONTIERS[index])
+            if index > seen[use]:
+                firsts.append(TakenSlice(use, FRONTIERS[index - 1], FRONTIERS[index]))
+        now = BatchOffsets(frontiers, 0)
+        found = slices_taken(FRONTIERS, before, now)
+        assert found == slices_taken(FRONTIERS, before, now)
+        assert set(found) == set(firsts)
+        taken += found
+        before, firsts = now, []
+    for source in set(USES):
+        mine = [(piece.start, piece.end) for piece in taken if piece.source == source]
+        reached = max(a for a, use in zip(at, USES, strict=True) if use == source)
+        assert mine == list(pairwise(FRONTIERS))[:reached]

@@ -1,0 +1,107 @@
+"""Write docs/config.md and docs/cli.md from the code; ``--check`` says whether they are current."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from tidemill.cli.main import cli
+from tidemill.config import (
+    CatalogConfig,
+    IcebergArchive,
+    KafkaLive,
+    ParquetArchive,
+    PipelineConfig,
+    ProjectConfig,
+    SinkConfig,
+    SourceConfig,
+    SparkConfig,
+    StreamConfig,
+)
+from tidemill.types import show_duration
+
+DOCS = Path(__file__).parents[1] / "docs"
+SECTIONS: dict[str, type[BaseModel]] = {
+    "tidemill.yaml": ProjectConfig,
+    "catalog:": CatalogConfig,
+    "spark:": SparkConfig,
+    "streams: NAME:": StreamConfig,
+    "streams: NAME: archive: (type: iceberg)": IcebergArchive,
+    "streams: NAME: archive: (type: parquet)": ParquetArchive,
+    "streams: NAME: live: (type: kafka)": KafkaLive,
+    "pipelines: NAME:": PipelineConfig,
+    "pipelines: NAME: sources: PARAMETER:": SourceConfig,
+    "pipelines: NAME: sinks: OUTPUT:": SinkConfig,
+}
+_MADE = "<!-- made by `make docs`; do not edit -->"
+
+
+def config_reference() -> str:
+    """Every key of the YAML."""
+    lines = [
+        "# tidemill.yaml",
+        _MADE,
+        "",
+        "Looked for in the working folder, or `--config FILE`; relative paths are relative to it. "
+        "`${NAME}` is read from the environment and shown nowhere. Durations are written as people "
+        "write them: `10 min`, `1h`, `PT15M`. `tidemill schema` prints the JSON Schema for "
+        "editors.",
+    ]
+    for title, model in SECTIONS.items():
+        lines += ["", f"## `{title}`", "", (model.__doc__ or "").split("\n\n")[0].strip(), ""]
+        lines += ["| key | default | meaning |", "|---|---|---|"]
+        for name, field in model.model_fields.items():
+            default = _default(field)
+            lines.append(f"| `{field.alias or name}` | {default} | {field.description or ''} |")
+    return "\n".join(lines) + "\n"
+
+
+def _default(field: FieldInfo) -> str:
+    if field.is_required():
+        return "*required*"
+    value: Any = field.get_default(call_default_factory=True)
+    if value is None or value in ([], {}) or isinstance(value, BaseModel):
+        return ""
+    return f"`{show_duration(value)}`" if hasattr(value, "total_seconds") else f"`{value}`"
+
+
+def cli_reference() -> str:
+    """Every command with its help."""
+    lines = ["# The command line", _MADE]
+    for name, text in _helps(cli, "tidemill"):
+        lines += ["", f"## `{name}`", "", "```", text.rstrip(), "```"]
+    return "\n".join(lines) + "\n"
+
+
+def _helps(command: click.Command, name: str) -> Iterator[tuple[str, str]]:
+    context = click.Context(command, info_name=name, max_content_width=96, terminal_width=96)
+    yield name, command.get_help(context)
+    if isinstance(command, click.Group):
+        for child in command.list_commands(context):
+            yield from _helps(command.commands[child], f"{name} {child}")
+
+
+REFERENCES = {"config.md": config_reference, "cli.md": cli_reference}
+
+
+def main() -> None:
+    """Write the references, or check them."""
+    stale = []
+    for name, make in REFERENCES.items():
+        path = DOCS / name
+        text = make()
+        if "--check" in sys.argv:
+            if not path.exists() or path.read_text("utf-8") != text:
+                stale.append(name)
+        else:
+            path.write_text(text, "utf-8")
+    if stale:
+        sys.exit(f"not current: {', '.join(stale)}; run 'make docs'")
+
+
+if __name__ == "__main__":
+    main()
