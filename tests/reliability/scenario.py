@@ -15,7 +15,7 @@ from tidemill.archive.catalog import open_catalog
 from tidemill.project import Project, load
 from tidemill.starter.writing import write_starter
 
-RANGE = ("--from", "2026-01-01T00:00Z", "--to", "2026-01-02T00:00Z", "--slice", "1h")
+RANGE = ("--from", "2026-01-01T00:00Z", "--to", "2026-01-01T12:00Z", "--slice", "40min")
 ROOT = Path(__file__).parents[2]
 
 
@@ -111,7 +111,7 @@ class Yard:
         return Tables(*found, rows)
 
 
-def random_kills(yard: Yard, seed: int, slices: int = 25) -> tuple[str, list[str]]:
+def random_kills(yard: Yard, seed: int, slices: int = 19) -> tuple[str, list[str]]:
     """Kill the driver at a random moment, resume (sometimes two at once), maybe kill again."""
     chance = random.Random(seed)
     story = []

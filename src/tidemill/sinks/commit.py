@@ -26,7 +26,14 @@ if TYPE_CHECKING:
     from pyiceberg.table import Table
 
 _LOG = logging.getLogger(__name__)
-_RETRIES = "commit.retry.num-retries"
+_FOR_OUR_COMMITS = {
+    "commit.retry.num-retries": "0",
+    "commit.manifest-merge.enabled": "true",
+    "commit.manifest.min-count-to-merge": "20",
+    "commit.manifest.target-size-bytes": str(256 * 1024),
+}
+"""Laid over the loaded metadata, not written to the table: no retry but ours, and manifests merged
+as we go, so that a commit reads and writes a short list however many came before."""
 _TRIES = 60
 RUN_IN_SUMMARY = "tidemill.run"
 
@@ -87,7 +94,7 @@ def _try_commit(table: Table, stamp: BatchStamp, files: Sequence[DataFile]) -> b
     """One attempt against the loaded metadata. False: look again."""
     from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException
 
-    table.metadata.properties[_RETRIES] = "0"
+    table.metadata.properties.update(_FOR_OUR_COMMITS)
     transaction = table.transaction()
     transaction.set_properties(stamp.as_property())
     update = transaction.update_snapshot(snapshot_properties={RUN_IN_SUMMARY: stamp.run})

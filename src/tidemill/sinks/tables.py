@@ -17,9 +17,8 @@ PROPERTIES = {
     "write.parquet.compression-codec": "zstd",
     "write.metadata.delete-after-commit.enabled": "true",
     "write.metadata.previous-versions-max": "5",
-    "commit.manifest.min-count-to-merge": "50",
 }
-"""Commits must stay cheap however many there are: few metadata files, manifests merged."""
+"""Commits must stay cheap however many there are: few metadata files are kept."""
 
 
 def ensure_table(

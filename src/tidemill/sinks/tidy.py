@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     from pyiceberg.table import Table
     from pyiceberg.table.snapshots import Snapshot
 
-_KEEP = 10
-_ROUND = 20
+_KEEP = 5
+_ROUND = 10
 
 
 def expire_own(catalog: Catalog, table: Table, name: str, run: str) -> None:

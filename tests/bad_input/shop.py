@@ -1,0 +1,261 @@
+"""A small project to give bad input to, its command line in this process, and what it leaves."""
+
+import contextlib
+import io
+import itertools
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from unittest import mock
+
+import pyarrow as pa
+import yaml
+from pyiceberg.io.pyarrow import schema_to_pyarrow
+
+from tidemill.archive.catalog import open_catalog
+from tidemill.cli.main import cli
+from tidemill.planning.analysis import PipelineFacts, Usage, Window
+from tidemill.project import Project, load
+from tidemill.runtime.cache import KnownCode, digest, remember
+from tidemill.runtime.planner import code_fingerprint
+from tidemill.sinks.tables import ensure_table
+
+if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
+    from pyspark.sql import SparkSession
+
+T0 = datetime(2026, 1, 1, tzinfo=UTC)
+FROM, TO = "2026-01-01T00:00Z", "2026-01-01T02:00Z"
+RANGE = ("--from", FROM, "--to", TO)
+TIME = pa.timestamp("us", "UTC")
+SCHEMA = pa.schema(
+    [
+        ("key", pa.int64()),
+        ("amount", pa.int64()),
+        ("country", pa.string()),
+        ("event_ts", TIME),
+        ("ingest_ts", TIME),
+        ("part", pa.int32()),
+        ("seq", pa.int64()),
+    ]
+)
+YAML = """\
+streams:
+  plays:
+    event_time: event_ts
+    lateness: 10 min
+    archive:
+      type: iceberg
+      table: logs.plays
+      ingest_time: ingest_ts
+      partition: part
+      offset: seq
+pipelines:
+  sums:
+    entry: pipelines:sums
+    sinks:
+      output: {table: marts.sums, time: t, key: [key, t]}
+"""
+CODE = """\
+from pyspark.sql import DataFrame, functions as F
+
+from tidemill import pipeline
+
+
+@pipeline
+def sums(plays: DataFrame) -> DataFrame:
+    return (
+        plays.groupBy(F.window("event_ts", "10 minutes"), "key")
+        .agg(F.count("*").alias("n"), F.sum("amount").alias("s"))
+        .select(F.col("window.start").alias("t"), "key", "n", "s")
+    )
+"""
+_SUMS = {
+    "type": "struct",
+    "fields": [
+        {"name": name, "type": kind, "nullable": True, "metadata": {}}
+        for name, kind in (("t", "timestamp"), ("key", "long"), ("n", "long"), ("s", "long"))
+    ],
+}
+FACTS = PipelineFacts(
+    columns={"plays": ("amount", "event_ts", "key")},
+    usages=(Usage("node", "Aggregate"),),
+    windows=(Window(timedelta(minutes=10)),),
+    stateful=("window",),
+    schemas={"output": yaml.safe_dump(_SUMS, default_flow_style=True, width=10_000)},
+    origins={"output": {"t": "window_start"}},
+)
+"""What analysing `sums` tells: with it in the cache, the command line plans without Spark."""
+
+_numbers = itertools.count()
+
+
+def events(count: int = 240) -> list[dict[str, Any]]:
+    """Two hours of rows, all on time."""
+    return [
+        {
+            "key": index % 3,
+            "amount": index,
+            "country": ("DE", "FR")[index % 2],
+            "event_ts": T0 + timedelta(seconds=30 * index - index % 90),
+            "ingest_ts": T0 + timedelta(seconds=30 * index),
+            "part": index % 2,
+            "seq": index // 2,
+        }
+        for index in range(count)
+    ]
+
+
+def table(rows: list[dict[str, Any]], schema: pa.Schema = SCHEMA) -> pa.Table:
+    return pa.Table.from_pylist(rows, schema=schema)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a command left on the terminal."""
+
+    code: int
+    out: str
+    err: str
+
+    def refuses(self, text: str, code: int = 2) -> None:
+        """It ended with exactly this error, and nothing else was said."""
+        assert self.err == f"error: {text}\n"
+        assert (self.code, self.out) == (code, "")
+
+    def misused(self, text: str) -> None:
+        """Click refused the arguments with this text."""
+        usage, _, error = self.err.partition("\n\nError: ")
+        assert usage.startswith("Usage: tidemill ")
+        assert error == f"{text}\n"
+        assert (self.code, self.out) == (2, "")
+
+
+def run_cli(*arguments: object, cwd: Path) -> Outcome:
+    """The command in this process, as the console script runs it."""
+    given = [str(argument) for argument in arguments]
+    out, err = io.StringIO(), io.StringIO()
+    before, path, code = Path.cwd(), list(sys.path), 0
+    os.chdir(cwd)
+    try:
+        with (
+            contextlib.redirect_stdout(out),
+            contextlib.redirect_stderr(err),
+            mock.patch.object(sys, "argv", ["tidemill", *given]),
+            mock.patch("tidemill.cli.options._opened", []),
+        ):
+            cli(prog_name="tidemill")
+    except SystemExit as left:
+        code = int(left.code or 0)
+    finally:
+        os.chdir(before)
+        sys.path[:] = path
+    if "--verbose" not in given:
+        assert "Traceback" not in err.getvalue() + out.getvalue()
+    return Outcome(code, out.getvalue(), err.getvalue())
+
+
+@contextmanager
+def lent(spark: "SparkSession") -> Iterator[None]:
+    """Commands in this process use the shared session instead of one they start and stop."""
+    from tidemill.project import make_plan
+    from tidemill.runtime.executor import execute
+
+    with (
+        mock.patch("tidemill.project.make_plan", lambda *given: make_plan(*given[:3], spark)),
+        mock.patch("tidemill.runtime.executor.execute", lambda *g: execute(*g[:4], spark)),
+    ):
+        yield
+
+
+@dataclass(frozen=True)
+class Shop:
+    """A project in a folder; every case may use a YAML of its own beside the others."""
+
+    folder: Path
+    yaml: str = "tidemill.yaml"
+
+    @classmethod
+    def make(cls, folder: Path, text: str = YAML, code: str = CODE) -> "Shop":
+        """Write a project. Its archive is still missing."""
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "tidemill.yaml").write_text(text, "utf-8")
+        (folder / "pipelines.py").write_text(code, "utf-8")
+        return cls(folder)
+
+    def variant(self, *edits: tuple[str, str], append: str = "") -> "Shop":
+        """The same project with an edited YAML; every edit must hit exactly once."""
+        text = (self.folder / self.yaml).read_text("utf-8")
+        for old, new in edits:
+            assert text.count(old) == 1, old
+            text = text.replace(old, new)
+        name = f"case-{next(_numbers)}.yaml"
+        (self.folder / name).write_text(text + append, "utf-8")
+        return Shop(self.folder, name)
+
+    @property
+    def path(self) -> Path:
+        return self.folder / self.yaml
+
+    @property
+    def project(self) -> Project:
+        return load(self.path)
+
+    @property
+    def catalog(self) -> "Catalog":
+        return open_catalog(self.project.loaded)
+
+    def fill(self, name: str, rows: pa.Table, files: int = 1, **properties: str) -> None:
+        """An archive of so many files; properties are the table's own."""
+        made = ensure_table(self.catalog, name, rows.schema, None, "none")
+        if properties:
+            with made.transaction() as transaction:
+                transaction.set_properties(properties)
+        size = -(-len(rows) // files)
+        for at in range(0, len(rows), size):
+            made.append(rows.slice(at, size))
+
+    def know(self, facts: PipelineFacts = FACTS) -> "Shop":
+        """Put the analysis of `sums` into the cache, as a plan before this one would have."""
+        loaded, archive = self.project.loaded, self.catalog.load_table("logs.plays")
+        columns = {"plays": schema_to_pyarrow(archive.schema(), include_field_ids=False)}
+        known = KnownCode(("plays",), digest(columns), facts)
+        remember(loaded.home, code_fingerprint(loaded, "sums"), known)
+        return self
+
+    def cli(self, *arguments: object) -> Outcome:
+        return run_cli(*arguments, "--config", self.yaml, cwd=self.folder)
+
+    def plan(self, *arguments: object, pipeline: str = "sums") -> Outcome:
+        return self.cli("plan", pipeline, *(arguments or RANGE))
+
+    def backfill(self, *arguments: object, pipeline: str = "sums") -> Outcome:
+        return self.cli("backfill", pipeline, *RANGE, *arguments)
+
+    def traces(self) -> dict[str, Any]:
+        """All that a run leaves: tables, tags on them, runs, folders, drafts of files."""
+        home, catalog = self.project.loaded.home, self.catalog
+        names = [
+            ".".join(name)
+            for namespace in catalog.list_namespaces()
+            for name in catalog.list_tables(namespace)
+        ]
+        return {
+            "tables": {name: sorted(catalog.load_table(name).metadata.refs) for name in names},
+            "runs": [record.run for record in self.project.runs()],
+            "folders": sorted(path.name for path in home.glob("runs/*")),
+            "drafts": [path.name for path in home.rglob("*.tmp")],
+        }
+
+
+@contextmanager
+def untouched(shop: Shop) -> Iterator[None]:
+    """Nothing half written: what runs leave is the same before and after."""
+    before = shop.traces()
+    yield
+    assert shop.traces() == before

@@ -1,0 +1,79 @@
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from tidemill.planning.manifest import SourcePin
+from tidemill.planning.ranges import Margins
+from tidemill.planning.risks import (
+    allowance_risks,
+    describe_lateness,
+    expiry_risks,
+    margin_risks,
+    range_risks,
+)
+from tidemill.planning.statistics import Extent, SourceStatistics
+from tidemill.types import TimeRange, to_micros
+
+HOUR = timedelta(hours=1)
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+NEEDED = TimeRange(NOON, NOON + 6 * HOUR)
+PIN = SourcePin("plays", "iceberg", "a.plays", "e", "i", 600_000_000, 0, (), snapshot=5)
+
+
+def until(hours, **event):
+    start = to_micros(NOON)
+    return SourceStatistics(
+        (Extent("f", start, start + int(hours * 3_600_000_000), 10, 1, **event),)
+    )
+
+
+@pytest.mark.parametrize(
+    ("now", "statistics", "risks"),
+    [
+        (NOON + 9 * HOUR, until(6), []),
+        (NOON + 9 * HOUR, until(5.5), []),
+        (NOON + 9 * HOUR, until(3), ["plays ends at 2026-01-01T15:00:00.001Z, before the input"]),
+        (NOON + 3.5 * HOUR, until(3), ["the range needs input until 2026-01-01T18:00Z, which has"]),
+        (NOON + 9 * HOUR, SourceStatistics(()), ["plays has no rows in [2026-01-01T12:00Z,"]),
+    ],
+)
+def test_an_archive_that_ends_too_early_is_said(now, statistics, risks):
+    found = list(range_risks(NEEDED, now, {"plays": statistics}))
+    assert len(found) == len(risks)
+    assert all(text.startswith(risk) for text, risk in zip(found, risks, strict=True))
+
+
+def test_margins_that_were_said_are_kept_in_sight():
+    assert list(margin_risks(Margins(HOUR, HOUR, ""), None, None, HOUR)) == []
+    found = list(margin_risks(Margins(HOUR, timedelta(), ""), HOUR, timedelta(), HOUR))
+    assert found == [
+        "warm_up is 1h because you said so; it is not computed",
+        "look_ahead is 0 because you said so; it is not computed",
+        "look_ahead 0 is shorter than the windows (1h): the last windows of the range may be "
+        "incomplete",
+    ]
+
+
+def test_what_is_used_against_the_advice_is_said():
+    (found,) = allowance_risks(["first"])
+    assert found.startswith("first is allowed by the YAML")
+
+
+@pytest.mark.parametrize(("hours", "said"), [(7, False), (9, True)])
+def test_a_snapshot_close_to_its_end_is_said(hours, said):
+    found = list(expiry_risks({"plays": PIN}, {"plays": (hours * HOUR, 10 * HOUR)}))
+    assert bool(found) is said
+    if said:
+        assert found[0].startswith("the snapshot 5 of a.plays is 9h old and snapshots may expire")
+
+
+def test_what_statistics_tell_of_late_rows():
+    first = to_micros(NOON)
+    assert describe_lateness(PIN, until(1)) == "not known from statistics"
+    assert describe_lateness(PIN, SourceStatistics(())) == "not known from statistics"
+    on_time = until(1, event=(first - PIN.lateness, first))
+    assert describe_lateness(PIN, on_time) == "no file can hold a late row"
+    late = until(1, event=(first - 2 * PIN.lateness, first))
+    assert describe_lateness(PIN, late) == (
+        "1 of 1 files hold events older than lateness 10min; the oldest by up to 1h 20min"
+    )

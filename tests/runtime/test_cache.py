@@ -1,0 +1,53 @@
+import os
+
+import pyarrow as pa
+import pytest
+
+from tests.planning.plans import facts_of
+from tidemill.runtime.cache import KnownCode, digest, recall, remember
+
+
+def known(name="outputs"):
+    return KnownCode(("plays",), "abc", facts_of(name))
+
+
+def test_what_is_remembered_is_recalled(tmp_path):
+    assert recall(tmp_path, "f1") is None
+    remember(tmp_path, "f1", known())
+    remember(tmp_path, "f2", known("tumbling"))
+    assert recall(tmp_path, "f1") == known()
+    assert recall(tmp_path, "f2") == known("tumbling")
+    assert recall(tmp_path, "f3") is None
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", "{}", '{"streams": [], "columns": ""}'])
+def test_a_damaged_entry_counts_as_unknown(tmp_path, content):
+    remember(tmp_path, "f1", known())
+    (tmp_path / "analysis" / "f1.json").write_text(content)
+    assert recall(tmp_path, "f1") is None
+    remember(tmp_path, "f1", known())
+    assert recall(tmp_path, "f1") == known()
+
+
+def test_the_oldest_are_forgotten(tmp_path):
+    remember(tmp_path, "first", known())
+    entry = tmp_path / "analysis" / "first.json"
+    for number in range(199):
+        (tmp_path / "analysis" / f"{number}.json").write_bytes(entry.read_bytes())
+    os.utime(entry, (0, 0))
+    remember(tmp_path, "last", known())
+    assert len(list((tmp_path / "analysis").glob("*.json"))) == 200
+    assert recall(tmp_path, "first") is None
+    assert recall(tmp_path, "last") is not None
+
+
+def test_other_columns_have_another_digest():
+    one = {"plays": pa.schema([("a", pa.int64())]), "clicks": pa.schema([("b", pa.string())])}
+    assert digest(one) == digest(dict(reversed(one.items())))
+    changed = [
+        {**one, "plays": pa.schema([("a", pa.int32())])},
+        {**one, "plays": pa.schema([("c", pa.int64())])},
+        {"plays": one["clicks"], "clicks": one["plays"]},
+        {"plays": one["plays"]},
+    ]
+    assert len({digest(schemas) for schemas in [one, *changed]}) == 5
