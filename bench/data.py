@@ -4,8 +4,8 @@ from pathlib import Path
 from shutil import copyfile
 
 import yaml
-
 from apps.playback.generate import PLAYBACKS, generate
+
 from tidemill.archive.catalog import open_catalog
 from tidemill.project import Project, load
 
@@ -36,5 +36,8 @@ def playback_files(project: Project) -> list[str]:
     """The data files of the playbacks, in the order of ingest time."""
     table = open_catalog(project.loaded).load_table(PLAYBACKS)
     field = table.schema().find_field("ingest_ts").field_id
-    tasks = sorted(table.scan().plan_files(), key=lambda task: task.file.lower_bounds[field])
+    tasks = sorted(
+        table.scan().plan_files(),
+        key=lambda task: int.from_bytes(task.file.lower_bounds[field], "little", signed=True),
+    )
     return [task.file.file_path.removeprefix("file://") for task in tasks]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -39,6 +40,7 @@ from tidemill.types import (
 )
 
 if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
     from pyspark.sql import SparkSession
 
 When = datetime | str
@@ -183,27 +185,46 @@ class Project:
         return self._execute(manifest, on_progress, spark)
 
     def prepare(self, plan: BackfillPlan) -> Manifest:
-        """Fix a plan as a run: manifest, registry, tags. Nothing is computed yet."""
+        """Fix a plan as a run: manifest, registry, tags. Nothing is computed yet.
+
+        All of it or nothing: what cannot be finished is taken back.
+        """
         run = new_run_id(plan.created)
         manifest = self._manifest(plan, run)
         folder = RunFolder.of(self.loaded.home, run)
         catalog = open_catalog(self.loaded)
         try:
-            folder.write_manifest(manifest)
-        except OSError as error:
-            shutil.rmtree(folder.path, ignore_errors=True)
+            self._write_run(manifest, folder, catalog)
+        except BaseException as error:
+            self._take_back(manifest, folder, catalog)
+            if not isinstance(error, OSError):
+                raise
             raise RunError(
-                f"the run's folder cannot be written: {error.strerror}",
-                where=str(folder.path),
+                f"the run cannot be written: {error.strerror or error}",
+                where=str(error.filename or folder.path),
                 fix="free space or give write permission, or set home: in the YAML",
             ) from None
-        self.registry.add(run, manifest.pipeline, manifest.mode)
+        return manifest
+
+    def _write_run(self, manifest: Manifest, folder: RunFolder, catalog: Catalog) -> None:
+        """The registry knows the run before it has tags, so that `cancel` finds them."""
+        folder.write_manifest(manifest)
+        self.registry.add(manifest.run, manifest.pipeline, manifest.mode)
         for name, pin in manifest.sources.items():
             if pin.kind == "iceberg" and pin.snapshot is not None:
                 table = load_table(catalog, pin.location, f"stream {pin.stream}")
-                pin_snapshot(table, pin.snapshot, run)
+                pin_snapshot(table, pin.snapshot, manifest.run)
             keep_metadata(pin, catalog, folder.table(name))
-        return manifest
+
+    def _take_back(self, manifest: Manifest, folder: RunFolder, catalog: Catalog) -> None:
+        """Remove what is there of a run that could not be written; what fails here stays."""
+        from tidemill.runtime.executor import release
+
+        with contextlib.suppress(Exception):
+            release(catalog, manifest)
+        with contextlib.suppress(Exception):
+            self.registry.remove(manifest.run)
+        shutil.rmtree(folder.path, ignore_errors=True)
 
     def _manifest(self, plan: BackfillPlan, run: str) -> Manifest:
         config = require_pipeline(self.loaded, plan.request.pipeline)
@@ -211,6 +232,10 @@ class Project:
             raise PlanError(
                 f"--into names one table, the pipeline has {len(config.sinks)} outputs",
                 fix="leave --into out: every output gets a shadow of its own",
+            )
+        if plan.request.into is not None and not all(plan.request.into.rpartition(".")):
+            raise PlanError(
+                f"--into {plan.request.into} has no namespace", fix="write namespace.table"
             )
         sinks = {
             name: SinkPin(

@@ -2,6 +2,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from pyiceberg.exceptions import CommitFailedException
 
 from tests.sources.archives import open_local
 from tidemill.archive.catalog import connect, load_table, open_catalog, pin_snapshot, unpin_snapshot
@@ -53,7 +54,7 @@ def test_a_catalog_that_cannot_be_opened_says_where():
     ("name", "fix"),
     [
         ("archive.play", "did you mean 'archive.plays'?"),
-        ("archiv.plays", "nothing is defined yet"),
+        ("archiv.plays", "'archiv' has no tables; did you mean 'archive'?"),
     ],
 )
 def test_a_table_that_does_not_exist(catalog, table, name, fix):
@@ -92,19 +93,24 @@ def test_pins_of_several_runs_stand_beside_each_other(catalog, table):
     assert "tidemill-r1" not in refs
 
 
-def test_a_pin_is_set_beside_other_writers(tmp_path, catalog, table, monkeypatch):
-    """Another writer commits between our look and our commit, twice."""
+@pytest.mark.parametrize("also_pinned", [True, False])
+def test_a_pin_is_set_beside_other_writers(tmp_path, catalog, table, monkeypatch, also_pinned):
+    """Our commit meets another one; maybe of the same pin, by a second `prepare`."""
     real, left = catalog.commit_table, [0, 1]
+    first = table.metadata.snapshots[0].snapshot_id
 
     def commit_table(changed, requirements, updates):
         if left:
             left.pop()
-            open_local(tmp_path).load_table("archive.plays").append(pa.table({"id": [9]}, SCHEMA))
+            other = open_local(tmp_path).load_table("archive.plays")
+            other.append(pa.table({"id": [9]}, SCHEMA))
+            if also_pinned:
+                pin_snapshot(other, first, "r1")
+            raise CommitFailedException("another writer")
         return real(changed, requirements, updates)
 
     monkeypatch.setattr(catalog, "commit_table", commit_table)
-    first = table.metadata.snapshots[0].snapshot_id
     pin_snapshot(table, first, "r1")
     found = open_local(tmp_path).load_table("archive.plays")
     assert found.metadata.refs["tidemill-r1"].snapshot_id == first
-    assert found.metadata.refs["main"].snapshot_id == found.metadata.current_snapshot_id
+    assert len(found.scan().to_arrow()) == 4 if also_pinned else 5

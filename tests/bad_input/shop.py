@@ -3,6 +3,7 @@
 import contextlib
 import io
 import itertools
+import json
 import os
 import sys
 from collections.abc import Iterator
@@ -14,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 from unittest import mock
 
 import pyarrow as pa
-import yaml
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 
 from tidemill.archive.catalog import open_catalog
@@ -87,7 +87,7 @@ FACTS = PipelineFacts(
     usages=(Usage("node", "Aggregate"),),
     windows=(Window(timedelta(minutes=10)),),
     stateful=("window",),
-    schemas={"output": yaml.safe_dump(_SUMS, default_flow_style=True, width=10_000)},
+    schemas={"output": json.dumps(_SUMS)},
     origins={"output": {"t": "window_start"}},
 )
 """What analysing `sums` tells: with it in the cache, the command line plans without Spark."""

@@ -351,7 +351,6 @@ def test_text_that_only_looks_like_a_variable_is_kept(tmp_path):
     assert load(tmp_path, text).config.catalog.warehouse == "lake/$HOME/${}"
 
 
-@pytest.mark.xfail(strict=True, reason="load errors show values of environment variables")
 @pytest.mark.parametrize(
     ("old", "new"),
     [

@@ -42,6 +42,7 @@ def test_what_depends_on_arrival_clock_or_cut_is_refused_by_name(name, refused):
     assert set(raised.value.facts["refused"]) == refused
     assert raised.value.where == f"pipeline {name}"
     assert all(found in raised.value.message for found in refused)
+    assert all("not known" not in found.advice for found in find_refusals(usages))
     assert check_allowed(name, usages, refused) == raised.value.facts["refused"]
 
 

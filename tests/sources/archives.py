@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from hypothesis import strategies as st
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.manifest import (
     DataFile,
@@ -175,6 +176,17 @@ def read_slices(
                 at = batch.column("ingest").cast(pa.timestamp("us")).cast(pa.int64()).to_pylist()
                 assert all(piece.start <= moment < piece.end for moment in at)
                 yield batch
+
+
+# Where to cut: near the row of this number, before, at or after its very time.
+CUTS = st.lists(st.tuples(st.integers(0, 999), st.sampled_from([-1, 0, 0, 1])), max_size=5)
+
+
+def boundaries_of(rows: pa.Table, cuts: list[tuple[int, int]]) -> list[int]:
+    """Boundaries around all rows, cut where :data:`CUTS` says."""
+    at = rows.column("ingest").cast(pa.timestamp("us")).cast(pa.int64()).to_pylist()
+    inner = {at[number % len(at)] + shift for number, shift in cuts} if at else set()
+    return sorted({START - 1, START + HOUR + 1} | inner)
 
 
 def ids_read(

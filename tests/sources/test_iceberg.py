@@ -12,11 +12,13 @@ from pyiceberg.transforms import BucketTransform, DayTransform, HourTransform
 from pyiceberg.types import LongType
 
 from tests.sources.archives import (
+    CUTS,
     HOUR,
     MINUTE,
     START,
     add_deletes,
     append_files,
+    boundaries_of,
     delete_positions,
     ids_between,
     ids_read,
@@ -143,23 +145,19 @@ def archive(request, catalog):
 
 
 @settings(max_examples=8)
-@given(
-    st.lists(st.integers(START, END), max_size=5, unique=True),
-    st.sampled_from([1, 2_000]),
-    st.sampled_from([0, 5 * MINUTE, HOUR]),
-)
+@given(CUTS, st.sampled_from([1, 2_000]), st.sampled_from([0, 5 * MINUTE, HOUR]))
 def test_whatever_the_slicing_every_row_is_read_once(archive, cuts, weight, wide):
     table, rows = archive
     reader = reader_of(table, wide)
-    boundaries = [START, *sorted(set(cuts) - {START, END + 1}), END + 1]
-    assert ids_read(reader, boundaries, COLUMNS, weight) == sorted(rows.column("id").to_pylist())
+    found = ids_read(reader, boundaries_of(rows, cuts), COLUMNS, weight)
+    assert found == sorted(rows.column("id").to_pylist())
 
 
 @settings(max_examples=4)
-@given(st.tuples(st.integers(START, END), st.integers(START, END)))
-def test_a_part_of_the_history_is_exactly_that_part(archive, edges):
+@given(CUTS)
+def test_a_part_of_the_history_is_exactly_that_part(archive, cuts):
     table, rows = archive
-    low, high = min(edges), max(edges) + 1
+    low, high = boundaries_of(rows, [*cuts, (30, 0)])[1:3]
     assert ids_read(reader_of(table), [low, high], COLUMNS) == ids_between(rows, low, high)
 
 
@@ -176,7 +174,7 @@ def test_all_columns_come_as_they_were_written(archive):
 @settings(max_examples=8)
 @given(
     st.lists(st.integers(1, 60), min_size=1, max_size=5),
-    st.lists(st.integers(START, END), max_size=4, unique=True),
+    CUTS,
     st.integers(0, 3),
 )
 def test_random_layouts_give_every_row_once(catalog, sizes, cuts, seed):
@@ -190,8 +188,8 @@ def test_random_layouts_give_every_row_once(catalog, sizes, cuts, seed):
     table = new_table(catalog, "random", rows, **SMALL_GROUPS)
     try:
         append_files(table, parts)
-        boundaries = [START, *sorted(set(cuts) - {START, END + 1}), END + 1]
-        assert ids_read(reader_of(table), boundaries, COLUMNS) == list(range(sum(sizes)))
+        found = ids_read(reader_of(table), boundaries_of(rows, cuts), COLUMNS)
+        assert found == list(range(sum(sizes)))
     finally:
         catalog.drop_table("archive.random")
 
@@ -388,4 +386,4 @@ def test_metadata_that_is_gone_is_an_error(catalog):
 def test_the_ingest_time_must_be_a_time(catalog):
     table = catalog.load_table("archive.events")
     with pytest.raises(PlanError, match="the column 'id' is of type long, not a timestamp"):
-        reader_of(table, ingest_time="id")
+        reader_of(table, ingest_time="id").extents(START, END)

@@ -10,9 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.sources.archives import (
+    CUTS,
     HOUR,
     MINUTE,
     START,
+    boundaries_of,
     ids_between,
     ids_read,
     make_rows,
@@ -134,18 +136,18 @@ def archive(request, tmp_path_factory):
 
 
 @settings(max_examples=12)
-@given(st.lists(st.integers(START, END), max_size=6, unique=True), st.sampled_from([1, 2_000]))
+@given(CUTS, st.sampled_from([1, 2_000]))
 def test_whatever_the_slicing_every_row_is_read_once(archive, cuts, weight):
     folder, rows = archive
-    boundaries = [START, *sorted(set(cuts) - {START, END + 1}), END + 1]
-    assert ids_read(reader_of(folder), boundaries, COLUMNS, weight) == list(range(len(rows)))
+    found = ids_read(reader_of(folder), boundaries_of(rows, cuts), COLUMNS, weight)
+    assert found == list(range(len(rows)))
 
 
 @settings(max_examples=6)
-@given(st.tuples(st.integers(START, END), st.integers(START, END)))
-def test_a_part_of_the_history_is_exactly_that_part(archive, edges):
+@given(CUTS)
+def test_a_part_of_the_history_is_exactly_that_part(archive, cuts):
     folder, rows = archive
-    low, high = min(edges), max(edges) + 1
+    low, high = boundaries_of(rows, [*cuts, (30, 0)])[1:3]
     assert ids_read(reader_of(folder), [low, high], COLUMNS) == ids_between(rows, low, high)
 
 
@@ -160,7 +162,7 @@ def test_all_columns_come_as_they_were_written(archive):
 @settings(max_examples=12)
 @given(
     st.lists(st.tuples(st.integers(0, 60), st.integers(1, 25)), min_size=1, max_size=4),
-    st.lists(st.integers(START, END), max_size=4, unique=True),
+    CUTS,
     st.integers(0, 3),
 )
 def test_random_layouts_give_every_row_once(tmp_path_factory, files, cuts, seed):
@@ -171,8 +173,8 @@ def test_random_layouts_give_every_row_once(tmp_path_factory, files, cuts, seed)
     for number, (size, group) in enumerate(files):
         write(rows.slice(at, size), folder / f"{number}.parquet", row_group_size=group)
         at += size
-    boundaries = [START, *sorted(set(cuts) - {START, END + 1}), END + 1]
-    assert ids_read(reader_of(folder), boundaries, COLUMNS) == list(range(count))
+    found = ids_read(reader_of(folder), boundaries_of(rows, cuts), COLUMNS)
+    assert found == list(range(count))
 
 
 def test_planning_finds_row_groups_by_their_ingest_times(tmp_path):

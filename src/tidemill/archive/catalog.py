@@ -56,12 +56,8 @@ def load_table(catalog: Catalog, name: str, where: str) -> Table:
     try:
         return catalog.load_table(name)
     except (NoSuchTableError, NoSuchNamespaceError):
-        namespace = name.rsplit(".", 1)[0]
-        known: list[str] = []
-        with contextlib.suppress(NoSuchNamespaceError):
-            known = [".".join(found) for found in catalog.list_tables(namespace)]
         raise SourceError(
-            f"the table {name!r} does not exist", where=where, fix=nearest(name, known), table=name
+            f"the table {name!r} does not exist", where=where, fix=_hint(catalog, name), table=name
         ) from None
     except FileNotFoundError as error:
         raise SourceError(
@@ -69,6 +65,20 @@ def load_table(catalog: Catalog, name: str, where: str) -> Table:
             where=where,
             fix="restore the table's metadata files, or register the table again",
         ) from None
+
+
+def _hint(catalog: Catalog, name: str) -> str:
+    """The nearest table of the namespace; if it has none, the nearest namespace."""
+    from pyiceberg.exceptions import NoSuchNamespaceError
+
+    namespace = name.rsplit(".", 1)[0]
+    known: list[str] = []
+    with contextlib.suppress(NoSuchNamespaceError):
+        known = [".".join(found) for found in catalog.list_tables(namespace)]
+    if known:
+        return nearest(name, known)
+    others = {".".join(found) for found in catalog.list_namespaces()} - {namespace}
+    return f"{namespace!r} has no tables; {nearest(namespace, others)}"
 
 
 def tag_name(run: str) -> str:

@@ -32,6 +32,7 @@ class Edge(click.Group):
         logging.basicConfig(level=logging.INFO if verbose else logging.ERROR)
         if not verbose:
             warnings.simplefilter("ignore")
+            _quieten_spark()
         try:
             return super().main(*args, **kwargs)
         except TidemillError as error:
@@ -49,6 +50,12 @@ class Edge(click.Group):
             click.echo(redact(traceback.format_exc()), err=True)
         click.echo(redact(f"error: {text}"), err=True)
         sys.exit(code)
+
+
+def _quieten_spark() -> None:
+    """PySpark writes a page of JSON beside the error it raises for a mistake in a query."""
+    for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
+        logging.getLogger(name).disabled = True
 
 
 @click.group(cls=Edge, context_settings={"help_option_names": ["-h", "--help"]})

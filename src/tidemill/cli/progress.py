@@ -55,7 +55,8 @@ class ProgressLine:
         trace: TracebackType | None,
     ) -> None:
         """Leave the terminal as it was."""
-        self._bar.stop()
+        if self.console.is_terminal:
+            self._bar.stop()
 
     def show(self, progress: RunProgress) -> None:
         """After a batch; called in a thread of Spark's."""

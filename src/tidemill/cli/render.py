@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from tidemill.cli.options import redact
@@ -49,14 +50,14 @@ def show_plan(plan: BackfillPlan, every: bool) -> None:
     if plan.risks:
         out.print("[yellow]risks[/]")
         for risk in plan.risks:
-            out.print(f"  • {redact(risk)}")
+            out.print(f"  • {escape(redact(risk))}")
     else:
         out.print("[green]no risks found[/]")
 
 
 def _show_source(out: Console, name: str, pin: SourcePin, late: str) -> None:
     snapshot = f"snapshot {pin.snapshot}" if pin.kind == "iceberg" else f"{len(pin.files)} files"
-    where = f" where {redact(pin.where)}" if pin.where else ""
+    where = escape(f" where {redact(pin.where)}") if pin.where else ""
     out.print(f"[bold]{name}[/]  {pin.location}{where}  [dim]{snapshot}[/]")
     out.print(f"  columns  {', '.join(pin.columns)}")
     out.print(f"  late     {late}\n")
@@ -119,7 +120,7 @@ def show_result(result: RunResult) -> None:
         out.print(f"  {name:<7} {table}")
     out.print(f"  late    {result.late}\n  dead    {result.dead}")
     if result.error:
-        out.print(f"  [red]{redact(result.error)}[/]")
+        out.print(f"  [red]{escape(redact(result.error))}[/]")
     if result.state in ("stopped", "failed"):
         out.print(f"  next: tidemill resume {result.run}")
 
@@ -143,6 +144,6 @@ def show_runs(records: list[RunRecord]) -> None:
             f"[{color}]{record.state}[/]",
             record.created[:19] + "Z",
             f"{record.seconds:.1f}",
-            redact(note[0][:80]) if note else "",
+            escape(redact(note[0][:80])) if note else "",
         )
     out.print(table)

@@ -2,8 +2,9 @@
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,12 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from tidemill.config.project import ProjectConfig
+from tidemill.config.stream import IcebergArchive
 from tidemill.errors import ConfigError, nearest
 
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _HIDDEN = "***"
+_TOO_SHORT = 2
 
 
 @dataclass(frozen=True)
@@ -37,9 +40,14 @@ class LoadedConfig:
 
     def redact(self, text: str) -> str:
         """The text without any value that came from the environment."""
-        for secret in sorted(self.secrets, key=len, reverse=True):
-            text = text.replace(secret, _HIDDEN)
-        return text
+        return _hide(text, self.secrets)
+
+
+def _hide(text: str, secrets: Iterable[str]) -> str:
+    """The text without the secrets; one of two letters would hide more than itself."""
+    for secret in sorted(secrets, key=len, reverse=True):
+        text = text.replace(secret, _HIDDEN) if len(secret) > _TOO_SHORT else text
+    return text
 
 
 def load_config(path: str | Path) -> LoadedConfig:
@@ -47,8 +55,7 @@ def load_config(path: str | Path) -> LoadedConfig:
     path = Path(path).absolute()
     root = _parse(path)
     document = _Document(path, root)
-    secrets: set[str] = set()
-    raw = _substitute(_construct(root), document, (), secrets)
+    raw = _substitute(_construct(root), document, ())
     if not isinstance(raw, dict):
         raise document.error((), "the file must be a mapping with streams: and pipelines:")
     try:
@@ -56,7 +63,8 @@ def load_config(path: str | Path) -> LoadedConfig:
     except ValidationError as error:
         raise _explain(error, document) from None
     _check_names(config, document)
-    return LoadedConfig(path, config, frozenset(secret for secret in secrets if len(secret) > 2))
+    secrets = frozenset(secret for secret in document.secrets if len(secret) > _TOO_SHORT)
+    return LoadedConfig(path, config, secrets)
 
 
 def _parse(path: Path) -> yaml.Node | None:
@@ -109,11 +117,12 @@ def _construct(root: yaml.Node | None) -> Any:
 
 
 class _Document:
-    """The node tree of a YAML file: it knows the line of every path."""
+    """The node tree of a YAML file: it knows the line of every path, and what to keep secret."""
 
     def __init__(self, path: Path, root: yaml.Node | None) -> None:
         self.path = path
         self.root = root
+        self.secrets: set[str] = set()
 
     def line(self, keys: tuple[str | int, ...]) -> int:
         """The line of the deepest part of the path that exists."""
@@ -135,15 +144,16 @@ class _Document:
         """A ConfigError that names file, line and YAML path."""
         dotted = ".".join(str(key) for key in keys)
         place = f"{self.path}:{self.line(keys)}" + (f" ({dotted})" if dotted else "")
+        message, fix = _hide(message, self.secrets), _hide(fix, self.secrets)
         return ConfigError(message, where=place, fix=fix, path=dotted)
 
 
-def _substitute(value: Any, document: _Document, keys: tuple[Any, ...], secrets: set[str]) -> Any:
+def _substitute(value: Any, document: _Document, keys: tuple[Any, ...]) -> Any:
     """Replace ${ENV_VAR} in strings; what came from the environment counts as secret."""
     if isinstance(value, dict):
-        return {k: _substitute(v, document, (*keys, k), secrets) for k, v in value.items()}
+        return {k: _substitute(v, document, (*keys, k)) for k, v in value.items()}
     if isinstance(value, list):
-        return [_substitute(v, document, (*keys, i), secrets) for i, v in enumerate(value)]
+        return [_substitute(v, document, (*keys, i)) for i, v in enumerate(value)]
     if not isinstance(value, str):
         return value
 
@@ -153,7 +163,7 @@ def _substitute(value: Any, document: _Document, keys: tuple[Any, ...], secrets:
             raise document.error(
                 keys, f"the environment variable {match[1]} is not set", f"export {match[1]}=…"
             )
-        secrets.add(found)
+        document.secrets.add(found)
         return found
 
     return _VARIABLE.sub(read, value)
@@ -178,7 +188,9 @@ def _explain(error: ValidationError, document: _Document) -> ConfigError:
         return document.error(keys, message, fix)
     message = first["msg"][0].lower() + first["msg"][1:]
     shown = "" if isinstance(found, dict | list) else f", found {found!r}"
-    return document.error(keys, f"{message}{shown}")
+    fix = "put it in quotes: YAML reads on, off, yes, no and numbers as what they look like"
+    is_word = first["type"] == "string_type" and isinstance(found, bool | int | float | date)
+    return document.error(keys, f"{message}{shown}", fix if is_word else "")
 
 
 def _allowed_keys(model: type[BaseModel], keys: tuple[Any, ...]) -> list[str]:
@@ -210,6 +222,16 @@ def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
         yield from _models_in(argument)
 
 
+def _require_namespace(document: _Document, keys: tuple[str, ...], table: str) -> None:
+    if table.count(".") < 1 or not all(table.split(".")):
+        example = f"marts.{table.strip('.') or keys[-2]}"
+        raise document.error(
+            keys,
+            f"{table!r} has no namespace",
+            f"write namespace.table, for example {example}",
+        )
+
+
 def _check_names(config: ProjectConfig, document: _Document) -> None:
     """Names that refer to other parts of the file; what code refers to is checked later."""
     for name, pipeline in config.pipelines.items():
@@ -223,12 +245,7 @@ def _check_names(config: ProjectConfig, document: _Document) -> None:
                     nearest(stream, config.streams),
                 )
         for output, sink in pipeline.sinks.items():
-            if sink.table.count(".") < 1 or not all(sink.table.split(".")):
-                raise document.error(
-                    (*at, "sinks", output, "table"),
-                    f"{sink.table!r} has no namespace",
-                    f"write namespace.table, for example marts.{sink.table.strip('.') or output}",
-                )
+            _require_namespace(document, (*at, "sinks", output, "table"), sink.table)
         tables = [sink.table for sink in pipeline.sinks.values()]
         for table in tables:
             if tables.count(table) > 1:
@@ -242,7 +259,10 @@ def _check_names(config: ProjectConfig, document: _Document) -> None:
                 f"{name!r} cannot be a parameter's name",
                 "use a_b instead of a-b",
             )
-        if stream_config.archive is None and stream_config.live is None:
+        archive = stream_config.archive
+        if isinstance(archive, IcebergArchive):
+            _require_namespace(document, ("streams", name, "archive", "table"), archive.table)
+        if archive is None and stream_config.live is None:
             raise document.error(
                 ("streams", name), "the stream has neither archive: nor live:", "give it one"
             )

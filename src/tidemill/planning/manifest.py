@@ -92,9 +92,15 @@ class Manifest:
     def from_json(cls, text: str) -> "Manifest":
         """The inverse of :meth:`to_json`; refuses what another version wrote."""
         try:
-            value = json.loads(text)
-        except ValueError as error:
-            raise RunError(f"the manifest is damaged: {error}") from None
+            return cls._from_value(json.loads(text))
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise RunError(
+                f"the manifest is damaged: {error}",
+                fix="restore it from a copy, or start a new backfill",
+            ) from None
+
+    @classmethod
+    def _from_value(cls, value: dict[str, Any]) -> "Manifest":
         if value.get("version") != VERSION:
             raise RunError(
                 f"the manifest has version {value.get('version')}, this Tidemill reads {VERSION}",

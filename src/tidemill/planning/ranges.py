@@ -65,6 +65,12 @@ def input_range(
     output: TimeRange, margins: Margins, lateness: timedelta, skew: timedelta
 ) -> TimeRange:
     """The ingest times to read, for all sources alike; lateness and skew are their maxima."""
-    return TimeRange(
-        output.start - margins.warm_up - skew, output.end + margins.look_ahead + lateness
-    )
+    try:
+        return TimeRange(
+            output.start - margins.warm_up - skew, output.end + margins.look_ahead + lateness
+        )
+    except OverflowError:
+        raise PlanError(
+            f"the input for {output} does not lie between the years 1 and 9999",
+            fix="ask for a shorter range, or give smaller --warm-up and --look-ahead",
+        ) from None

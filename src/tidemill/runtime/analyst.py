@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import tempfile
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from tidemill.errors import PlanError
+from tidemill.errors import PlanError, TidemillError
 from tidemill.planning.analysis import SOURCE_MARK, OutputPlans, PipelineFacts, find_facts
+from tidemill.runtime.code import describe
 from tidemill.sources.base import pipeline_schema
 
 if TYPE_CHECKING:
@@ -57,6 +59,16 @@ def call_pipeline(pipeline: Pipeline, frames: dict[str, DataFrame]) -> dict[str,
         made = pipeline(**{name: frames[name] for name in pipeline.streams})
     except (AnalysisException, ParseException) as error:
         raise PlanError(_first_lines(error), where=where, fix="correct the pipeline") from None
+    except TidemillError:
+        raise
+    except Exception as error:
+        code = getattr(pipeline.function, "__code__", None)
+        folder = Path(code.co_filename).parent if code else Path()
+        raise PlanError(
+            f"its code failed: {describe(error, folder)}",
+            where=where,
+            fix="correct the pipeline; --verbose shows the trace",
+        ) from error
     outputs = {"output": made} if isinstance(made, DataFrame) else made
     if not isinstance(outputs, dict) or not outputs:
         raise PlanError(f"it returned {type(made).__name__}, not a DataFrame", where=where)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 from dataclasses import dataclass
@@ -42,15 +43,22 @@ def recall(home: Path, fingerprint: str) -> KnownCode | None:
 
 
 def remember(home: Path, fingerprint: str, known: KnownCode) -> None:
-    """Keep it, and forget the oldest when there are many."""
+    """Keep it, and forget the oldest when there are many. Where nothing can be kept, it is not."""
     path = _path(home, fingerprint)
+    draft = path.with_suffix(".tmp")
+    with contextlib.suppress(OSError):
+        _write(path, draft, known)
+    with contextlib.suppress(OSError):
+        draft.unlink(missing_ok=True)
+
+
+def _write(path: Path, draft: Path, known: KnownCode) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     value = {
         "streams": known.streams,
         "columns": known.columns,
         "facts": known.facts.to_json(),
     }
-    draft = path.with_suffix(".tmp")
     draft.write_text(json.dumps(value), "utf-8")
     draft.replace(path)
     entries = sorted(path.parent.glob("*.json"), key=lambda entry: entry.stat().st_mtime)

@@ -6,12 +6,13 @@ import hashlib
 import importlib
 import re
 import sys
+import traceback
 from collections.abc import Iterable
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tidemill.errors import ConfigError, nearest
+from tidemill.errors import ConfigError, TidemillError, nearest
 from tidemill.pipeline import Pipeline, pipeline
 
 if TYPE_CHECKING:
@@ -80,7 +81,7 @@ def _import(base: Path, name: str, where: str) -> ModuleType:
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
-        if error.name != name:
+        if not f"{name}.".startswith(f"{error.name}."):
             raise ConfigError(
                 f"{name}.py imports {error.name!r}, which is not installed",
                 where=where,
@@ -89,12 +90,28 @@ def _import(base: Path, name: str, where: str) -> ModuleType:
         raise ConfigError(
             f"there is no module {name!r} in {base}",
             where=where,
-            fix=f"write {name}.py beside the YAML",
+            fix=f"write {name.replace('.', '/')}.py beside the YAML",
         ) from None
     except SyntaxError as error:
         raise ConfigError(
             f"{error.filename}:{error.lineno}: {error.msg}", where=where, fix="correct the line"
         ) from None
+    except TidemillError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise ConfigError(
+            f"{name}.py cannot be imported: {describe(error, base)}",
+            where=where,
+            fix="a module of pipelines only defines them; --verbose shows the trace",
+        ) from error
+
+
+def describe(error: BaseException, folder: Path) -> str:
+    """An error of the user's code with its last line below the folder: ``… (pipelines.py:12)``."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [f for f in frames if _is_below(f.filename, folder) and "site-packages" not in f.filename]
+    place = f" ({Path(own[-1].filename).name}:{own[-1].lineno})" if own else ""
+    return f"{type(error).__name__}: {error}{place}"
 
 
 def _is_below(file: str | None, base: Path) -> bool:

@@ -27,7 +27,10 @@ if TYPE_CHECKING:
 _TICK = 0.1
 _PYTHON = re.compile(r"^(?!java|org\.|py4j|Caused)[\w.]*(?:Error|Exception|Exit)\b.*")
 _JAVA = re.compile(r"^(?:Caused by: )?[\w.$]+(?:Error|Exception): .+")
-_OURS = re.compile(r"tidemill\.errors\.(\w+): (.*?)(?:\n\s*\n|\n\s+at |\n\w+\.|\Z)", re.DOTALL)
+_OURS = re.compile(
+    r"tidemill\.errors\.(\w+): (.*?)(?:\n\s*\n|\n\s+at |\n\w+\.|\n\s*SQLSTATE|\n===|\Z)",
+    re.DOTALL,
+)
 
 
 @dataclass

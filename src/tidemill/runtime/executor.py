@@ -20,7 +20,7 @@ from tidemill.runtime.committer import Committer
 from tidemill.runtime.driver import Driver
 from tidemill.runtime.lease import hold_lease, record_jvm
 from tidemill.runtime.registry import BatchRecord, Registry, RunState
-from tidemill.runtime.session import build_session
+from tidemill.runtime.session import build_session, warm_workers
 from tidemill.sinks.tables import ensure_table
 from tidemill.sinks.writing import OUTPUT, Target
 from tidemill.sources.control import update_control
@@ -106,8 +106,6 @@ def _drive(
     catalog = open_catalog(work.loaded)
     for pin in manifest.sources.values():
         open_reader(pin, catalog)  # what is pinned must still be there
-    slicings = {source: Slicing(work.options(source)) for source in manifest.sources}
-    targets = prepare_tables(catalog, manifest)
     spark = given or build_session(
         config,
         manifest.shuffles,
@@ -115,8 +113,11 @@ def _drive(
         modules=work.loaded.base,
         log=work.folder.path / "spark.log",
     )
+    warm_workers(spark)
     record_jvm(work.folder.path, spark.sparkContext._gateway.proc.pid)
     try:
+        slicings = {source: Slicing(work.options(source)) for source in manifest.sources}
+        targets = prepare_tables(catalog, manifest)
         frame = _build_frame(work, spark, {name: s.archive for name, s in slicings.items()})
         committer = Committer(manifest, work.folder, catalog, targets, slicings)
         driver = Driver(manifest, work.folder, registry, committer, on_batch)

@@ -11,6 +11,7 @@ from tidemill.archive.catalog import load_table
 from tidemill.config.stream import IcebergArchive, ParquetArchive
 from tidemill.errors import PlanError, nearest
 from tidemill.planning.manifest import SourcePin
+from tidemill.sources.iceberg import parse_filter
 from tidemill.sources.parquet import list_files
 from tidemill.types import from_micros, micros_of
 
@@ -96,6 +97,8 @@ def _filter(
                 parts.append(condition.strip())
         else:
             parts.append(text)
+    for part in parts:
+        parse_filter(part, where)  # each on its own: half of one must not close another's bracket
     if request.regions:
         if region is None:
             raise PlanError(

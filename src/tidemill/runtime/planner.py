@@ -7,6 +7,7 @@ import os
 import re
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tidemill.archive.catalog import open_catalog
@@ -31,8 +32,6 @@ from tidemill.sources.opening import open_reader
 from tidemill.types import TimeRange, from_micros, micros_of, show_duration, show_instant, to_micros
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     import pyarrow as pa
     from pyiceberg.catalog import Catalog
     from pyspark.sql import SparkSession
@@ -194,7 +193,10 @@ def _facts(
 
 def _analysis_log(home: Path) -> Path:
     folder = home / "analysis"
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return Path(os.devnull)
     return folder / "spark.log"
 
 
@@ -271,9 +273,9 @@ def _boundaries(
 
 def parallelism(config: SparkConfig) -> int:
     """How many tasks run at once, as far as the YAML tells."""
-    given = config.conf.get("spark.default.parallelism") or config.conf.get("spark.cores.max")
+    given = _number(config, "spark.default.parallelism") or _number(config, "spark.cores.max")
     if given:
-        return int(given)
+        return given
     local = re.fullmatch(r"local\[(\d+|\*)(?:,\d+)?\]", config.master)
     if local is None:
         return 1 if config.master == "local" else 8
@@ -282,7 +284,15 @@ def parallelism(config: SparkConfig) -> int:
 
 def shuffles(config: SparkConfig) -> int:
     """How many partitions state and shuffles have; fixed for the life of a run."""
-    return int(config.conf.get("spark.sql.shuffle.partitions") or parallelism(config))
+    return _number(config, "spark.sql.shuffle.partitions") or parallelism(config)
+
+
+def _number(config: SparkConfig, key: str) -> int:
+    """A setting that is a positive number, or 0 if it is not given."""
+    given = config.conf.get(key, 0)
+    if not str(given).isdecimal():
+        raise ConfigError(f"spark.conf.{key} is {given!r}, not a number", fix="write for example 8")
+    return int(given)
 
 
 def describe_range(plan: BackfillPlan) -> str:

@@ -102,22 +102,31 @@ class Registry:
             with self._connect() as connection:
                 connection.execute("pragma journal_mode = wal")
                 connection.executescript(_SCHEMA)
-        except (OSError, sqlite3.Error) as error:
-            raise RunError(
-                f"the run registry cannot be opened: {error}",
-                where=str(path),
-                fix="check the folder's permissions and free space, or set home: in the YAML",
-            ) from None
+        except OSError as error:
+            raise self._unusable(str(error.strerror)) from None
 
     @contextmanager
     def _connect(self) -> Iterator[sqlite3.Connection]:
-        connection = sqlite3.connect(self.path, timeout=30)
-        connection.row_factory = sqlite3.Row
         try:
-            with connection:
-                yield connection
-        finally:
-            connection.close()
+            connection = sqlite3.connect(self.path, timeout=30)
+            connection.row_factory = sqlite3.Row
+            try:
+                with connection:
+                    yield connection
+            finally:
+                connection.close()
+        except sqlite3.IntegrityError:
+            raise
+        except sqlite3.Error as error:
+            raise self._unusable(str(error)) from None
+
+    def _unusable(self, reason: str) -> RunError:
+        return RunError(
+            f"the run registry cannot be opened or written: {reason}",
+            where=str(self.path),
+            fix="check the folder's permissions and free space, move a damaged file away, or set "
+            "home: in the YAML",
+        )
 
     def add(self, run: str, pipeline: str, mode: str) -> None:
         """A run that is planned and not started."""
@@ -126,6 +135,11 @@ class Registry:
                 "insert into runs (run, pipeline, mode, state, created) values (?, ?, ?, ?, ?)",
                 (run, pipeline, mode, RunState.PLANNED, _now()),
             )
+
+    def remove(self, run: str) -> None:
+        """Forget a run that could not be begun."""
+        with self._connect() as connection:
+            connection.execute("delete from runs where run = ?", (run,))
 
     def set_state(self, run: str, state: RunState, error: str | None = None) -> None:
         """Move a run to another state; started and finished follow from it."""
@@ -172,7 +186,8 @@ class Registry:
         """One run; an unknown id is an error with the nearest one."""
         found = {record.run: record for record in self.runs()}
         if run not in found:
-            raise RunError(f"there is no run {run!r}", fix=nearest(run, list(found)[-8:]))
+            known = nearest(run, list(found)[-8:]) if found else "'tidemill backfill' starts one"
+            raise RunError(f"there is no run {run!r}", fix=known)
         return found[run]
 
     def runs(self) -> list[RunRecord]:

@@ -58,3 +58,6 @@ class RunFolder:
             raise RunError(
                 f"the run {self.path.name} has no manifest", fix="'tidemill runs' lists the runs"
             ) from None
+        except RunError as error:
+            where = str(self.path / "manifest.json")
+            raise RunError(error.message, where=where, fix=error.fix) from None

@@ -7,14 +7,16 @@ import re
 import shutil
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tidemill.errors import RunError
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import SparkSession
 
     from tidemill.config.spark import SparkConfig
@@ -64,6 +66,23 @@ def build_session(
         spark: SparkSession = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     return spark
+
+
+def warm_workers(spark: SparkSession) -> None:
+    """Start the Python workers' daemon in the background, while the query is being built.
+
+    Its imports take as long as everything else before the first batch; failing here is harmless.
+    """
+
+    def start() -> None:
+        with suppress(Exception):
+            spark.range(1, numPartitions=1).mapInArrow(_pass_on, "id long").collect()
+
+    threading.Thread(target=start, name="warm workers", daemon=True).start()
+
+
+def _pass_on(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    return batches
 
 
 @contextmanager

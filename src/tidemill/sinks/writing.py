@@ -86,7 +86,12 @@ def write_files(metadata: TableMetadata, io: FileIO, rows: pa.Table) -> list[Dat
     """Data files of these rows, split by the table's partitions."""
     from pyiceberg.io.pyarrow import _dataframe_to_data_files
 
-    return list(_dataframe_to_data_files(table_metadata=metadata, df=rows, io=io))
+    try:
+        return list(_dataframe_to_data_files(table_metadata=metadata, df=rows, io=io))
+    except OverflowError:  # pyiceberg's statistics have no year 10000: such files go without
+        blind = {**metadata.properties, "write.metadata.metrics.default-mode": "counts"}
+        metadata = metadata.model_copy(update={"properties": blind})
+        return list(_dataframe_to_data_files(table_metadata=metadata, df=rows, io=io))
 
 
 def _cut(rows: pa.Table, target: Target) -> tuple[pa.Table, int]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -13,13 +15,14 @@ from tidemill.archive.index import (
     refine,
     zone_aware,
 )
-from tidemill.errors import PlanError, SourceError
+from tidemill.errors import PlanError, SourceError, nearest
 from tidemill.sources.base import Piece
 from tidemill.types import from_micros
 
 if TYPE_CHECKING:
     from pyiceberg.expressions import BooleanExpression
     from pyiceberg.io import FileIO
+    from pyiceberg.schema import Schema
     from pyiceberg.table.metadata import TableMetadata
 
     from tidemill.planning.manifest import SourcePin
@@ -35,7 +38,11 @@ class IcebergReader:
         self.io = io
         self.pin = pin
         self.wide = wide
-        self.zoned = zone_aware(metadata.schema(), pin.ingest_time)
+
+    @cached_property
+    def zoned(self) -> bool:
+        """Whether the ingest time carries a zone."""
+        return zone_aware(self.metadata.schema(), self.pin.ingest_time)
 
     def schema(self) -> pa.Schema:
         """The pinned schema as Arrow."""
@@ -47,6 +54,8 @@ class IcebergReader:
         """Files with rows in the range, from the snapshot's manifests alone."""
         if self.pin.snapshot is None:
             return []
+        if self.pin.where is not None:
+            bind_filter(self.metadata.schema(), self.pin.where, self.pin.location)
         tasks = self._plan_files(start, end)
         ingest = self.metadata.schema().find_field(self.pin.ingest_time)
         event = self.metadata.schema().find_field(self.pin.event_time)
@@ -115,9 +124,31 @@ def parse_filter(text: str, where: str) -> BooleanExpression:
 
     try:
         return parse(text)
-    except Exception as error:
+    except Exception:  # pyparsing's own text is its grammar, pages of it
         raise PlanError(
-            f"the filter {text!r} is not understood: {error}",
+            f"the filter {text!r} is not understood",
             where=where,
             fix="write for example: country = 'DE' and show_id in (1, 2)",
+        ) from None
+
+
+def bind_filter(schema: Schema, text: str, where: str) -> BooleanExpression:
+    """A filter with its columns found in the schema; one that does not fit is an error."""
+    from pyiceberg.expressions.visitors import bind
+
+    try:
+        return bind(schema, parse_filter(text, where), case_sensitive=True)
+    except ValueError as error:
+        lost = re.match(r"Could not find field with name (.+), case_sensitive", str(error))
+        if lost is None:
+            raise PlanError(
+                f"the filter {text!r} does not fit: {error}",
+                where=where,
+                fix="compare a column with a value of its own type",
+            ) from None
+        raise PlanError(
+            f"the filter {text!r} names the column {lost[1]!r}, which is not there",
+            where=where,
+            fix=nearest(lost[1], schema.column_names),
+            column=lost[1],
         ) from None

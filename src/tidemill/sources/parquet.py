@@ -18,10 +18,10 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from tidemill.archive.index import row_group_extents
-from tidemill.errors import PlanError, SourceError
+from tidemill.errors import SourceError
 from tidemill.planning.statistics import Extent
 from tidemill.sources.base import Piece
-from tidemill.sources.iceberg import parse_filter
+from tidemill.sources.iceberg import bind_filter
 from tidemill.types import from_micros
 
 if TYPE_CHECKING:
@@ -99,6 +99,8 @@ class ParquetReader:
     def extents(self, start: int, end: int) -> list[tuple[Any, Extent]]:
         """Row groups with rows in the range, from the footers."""
         found = []
+        if self.pin.where is not None:
+            _arrow_filter(self.pin.where, self.pin, self.schema(), {})
         for file, footer in self._footers():
             rows, name = footer.metadata.num_rows, self.pin.ingest_time
             if rows == 0:
@@ -179,7 +181,6 @@ class ParquetReader:
 def _arrow_filter(
     text: str, pin: SourcePin, schema: pa.Schema, known: dict[str, str]
 ) -> pc.Expression:
-    from pyiceberg.expressions.visitors import bind
     from pyiceberg.io.pyarrow import _pyarrow_to_schema_without_ids, expression_to_pyarrow
     from pyiceberg.schema import assign_fresh_schema_ids
 
@@ -187,11 +188,7 @@ def _arrow_filter(
     iceberg = assign_fresh_schema_ids(
         _pyarrow_to_schema_without_ids(schema, downcast_ns_timestamp_to_us=True)
     )
-    try:
-        bound = bind(iceberg, parse_filter(text, pin.location), case_sensitive=True)
-        return expression_to_pyarrow(bound)
-    except ValueError as error:
-        raise PlanError(f"the filter {text!r} does not fit: {error}", where=pin.location) from None
+    return expression_to_pyarrow(bind_filter(iceberg, text, pin.location))
 
 
 def folder_keys(path: str) -> dict[str, str]:

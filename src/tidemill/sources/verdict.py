@@ -118,10 +118,30 @@ def side_rows(judged: Judged, pin: SourcePin, source: str, columns: list[str]) -
 
 def _as_json(rows: pa.RecordBatch, columns: list[str]) -> Iterator[str]:
     kept = [name for name in (*columns, RAW) if name in rows.schema.names]
-    for row in rows.select(kept).to_pylist():
+    for row in _as_dicts(rows.select(kept)):
         if row.get(RAW) is None:
             row.pop(RAW, None)
         yield json.dumps(row, default=_plain, sort_keys=True, ensure_ascii=False)
+
+
+def _as_dicts(rows: pa.RecordBatch) -> list[dict[str, Any]]:
+    try:
+        return rows.to_pylist()  # type: ignore[no-any-return]
+    except (OverflowError, ValueError):
+        columns = [[_value(scalar) for scalar in column] for column in rows.columns]
+        return [dict(zip(rows.schema.names, row, strict=True)) for row in zip(*columns, strict=True)]
+
+
+def _value(scalar: pa.Scalar) -> Any:
+    """A value as Python has it; a time outside the years 1 to 9999 is its ticks since the epoch."""
+    try:
+        return scalar.as_py()
+    except (OverflowError, ValueError):
+        if isinstance(scalar, pa.StructScalar):
+            return {name: _value(part) for name, part in scalar.items()}
+        if isinstance(scalar, pa.ListScalar):
+            return [_value(part) for part in scalar.values]
+        return scalar.value
 
 
 def _plain(value: Any) -> Any:

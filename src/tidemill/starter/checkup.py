@@ -6,7 +6,7 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -57,7 +57,11 @@ def examine(config: Path, start_spark: bool) -> list[Finding]:
         problem = Finding("yaml", False, f"{error.where}: {error.message}", error.fix)
         return [*findings, _disk(config.parent), problem]
     findings += [_disk(loaded.base), Finding("yaml", True, str(loaded.path))]
-    return [*findings, *_catalog(loaded)]
+    return [*findings, *(_without_secrets(finding, loaded) for finding in _catalog(loaded))]
+
+
+def _without_secrets(finding: Finding, loaded: LoadedConfig) -> Finding:
+    return replace(finding, found=loaded.redact(finding.found), fix=loaded.redact(finding.fix))
 
 
 def _try(name: str, check: Callable[[], str]) -> Finding:

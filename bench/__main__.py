@@ -1,0 +1,126 @@
+"""Run every comparison, print the table, write docs/performance.md.
+
+Contestants run one after the other in processes of their own, interleaved and repeated; figures
+are medians.
+"""
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from bench.layer import CONTESTANTS
+
+ROOT = Path(__file__).parents[1]
+REPORT = ROOT / "docs" / "performance.md"
+MARK = "<!-- figures below are written by `make bench` -->"
+
+
+def run(module: str, *arguments: str) -> dict[str, Any]:
+    """One contestant in a process of its own."""
+    done = subprocess.run(
+        [sys.executable, "-m", module, *arguments],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        raise SystemExit(f"{module} {' '.join(arguments)} failed:\n{done.stderr[-3000:]}")
+    return dict(json.loads(done.stdout.splitlines()[-1]))
+
+
+def layer_tax(rows: int, repeats: int) -> list[str]:
+    """Tidemill beside Spark's own file stream."""
+    found: dict[str, list[dict[str, Any]]] = {name: [] for name in CONTESTANTS}
+    for number in range(repeats):
+        for name in CONTESTANTS:
+            print(f"layer tax {number + 1}/{repeats}: {name}", flush=True)
+            found[name].append(run("bench.layer", name, str(rows)))
+
+    def median(name: str, key: str) -> float:
+        return statistics.median(value[key] for value in found[name])
+
+    def steady(name: str) -> float:
+        return median(name, "steady rows") / median(name, "steady")
+
+    ours, theirs = CONTESTANTS
+    lines = [
+        "## Layer tax: a 10-minute window, replayed",
+        "",
+        f"{rows:,} rows in 24 hourly files, 8 batches, {repeats} interleaved repeats, medians. "
+        "Total: from starting Spark to the last commit. Steady: without the first batch.",
+        "",
+        "| | total | first batch after | steady | rows out |",
+        "|---|---|---|---|---|",
+    ]
+    lines += [
+        f"| {name} | {median(name, 'total'):.1f} s | {median(name, 'first'):.1f} s | "
+        f"{steady(name):,.0f} rows/s | {median(name, 'out'):,.0f} |"
+        for name in CONTESTANTS
+    ]
+    total = median(theirs, "total") / median(ours, "total")
+    pace = steady(ours) / steady(theirs)
+    return [
+        *lines,
+        f"| **ratio** (target ≥ 0.9) | **{total:.2f}** | | **{pace:.2f}** | |",
+        "",
+        "Spark's file stream leaves the windows of the last minutes open; Tidemill closes them. It "
+        "gets our on-time rule as a filter, so that both keep the same rows.",
+    ]
+
+
+def memory(rows: int) -> list[str]:
+    """The driver's peak over 3 and over 24 hours."""
+    print("memory: 3 h, 24 h", flush=True)
+    short, long = (run("bench.memory", str(rows), str(hours)) for hours in (3, 24))
+    lines = [
+        "## Memory of the driver",
+        "",
+        "Slices of an hour. Python: peak resident size of the driver. Heap: the largest after a "
+        "collection, sampled after every batch.",
+        "",
+        "| range | rows | Python | JVM heap | together |",
+        "|---|---|---|---|---|",
+    ]
+    for value in (short, long):
+        parts = [f"{value[key] / 2**20:,.0f} MiB" for key in ("python", "heap", "peak")]
+        lines.append(f"| {value['hours']} h | {value['rows']:,} | {' | '.join(parts)} |")
+    ratio = long["peak"] / short["peak"]
+    return [*lines, f"| **ratio** (target ≤ 1.15) | | | | **{ratio:.2f}** |"]
+
+
+def machine() -> str:
+    """What the figures were measured on."""
+    versions = ", ".join(
+        f"{name} {metadata.version(name)}" for name in ("pyspark", "pyiceberg", "pyarrow")
+    )
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    return (
+        f"{datetime.now(UTC):%Y-%m-%d}: {os.cpu_count()} cores, {memory:.0f} GiB, "
+        f"{platform.system()}, Python {platform.python_version()}, {versions}."
+    )
+
+
+def main() -> None:
+    """Measure, print, write."""
+    arguments = argparse.ArgumentParser(description=__doc__)
+    arguments.add_argument("--rows", type=int, default=10_000_000)
+    arguments.add_argument("--repeats", type=int, default=3)
+    given = arguments.parse_args()
+    lines = [machine(), "", *layer_tax(given.rows, given.repeats), "", *memory(given.rows), ""]
+    text = "\n".join(lines)
+    print(text)
+    before = REPORT.read_text("utf-8").split(MARK)[0] if REPORT.exists() else "# Performance\n\n"
+    REPORT.write_text(f"{before}{MARK}\n\n{text}", "utf-8")
+
+
+if __name__ == "__main__":
+    main()
