@@ -82,7 +82,6 @@ def test_instants_that_are_refused(text, message, fix):
     assert fix in raised.value.fix
 
 
-@pytest.mark.xfail(strict=True, raises=OverflowError, reason="astimezone(UTC) leaves year 1")
 def test_an_instant_out_of_reach_is_refused_in_our_words():
     with pytest.raises(ConfigError, match="is not a time"):
         parse_instant("0001-01-01T00:00+01:00")
@@ -136,7 +135,6 @@ def test_only_whole_milliseconds_are_durations(text):
         parse_duration(text)
 
 
-@pytest.mark.xfail(strict=True, raises=ConfigError, reason="1.001 * 1000 is not whole as a float")
 @given(st.integers(0, 10**9))
 @example(1_001)
 def test_every_whole_millisecond_can_be_written_in_seconds(millis):
@@ -144,13 +142,11 @@ def test_every_whole_millisecond_can_be_written_in_seconds(millis):
     assert parse_duration(text) == timedelta(milliseconds=millis)
 
 
-@pytest.mark.xfail(strict=True, reason="False == 0, so YAML's `lateness: no` counts as 0")
 def test_false_is_not_a_duration():
     with pytest.raises(ConfigError, match="is not a duration"):
         parse_duration(False)
 
 
-@pytest.mark.xfail(strict=True, raises=OverflowError, reason="timedelta overflows")
 def test_a_duration_without_measure_is_refused_in_our_words():
     with pytest.raises(ConfigError):
         parse_duration("999999999999 d")

@@ -7,6 +7,7 @@ Inside offsets, manifests and file names a moment is an integer of microseconds 
 import re
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from enum import StrEnum
 
 from tidemill.errors import ConfigError
@@ -102,17 +103,21 @@ _PART = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-zA-Z]+)\s*,?")
 _ISO = re.compile(
     r"P(?:(\d+)W)?(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?)?", re.IGNORECASE
 )
+_LONGEST = timedelta(days=365_000)
 
 
 def parse_duration(text: object) -> timedelta:
     """A duration as people write it: ``10 min``, ``1h30m``, ``PT15M``, ``0``.
 
-    Whole milliseconds only: Spark's watermark has no finer grain.
+    Whole milliseconds only: Spark's watermark has no finer grain. At most a thousand years, so
+    that sums with real times stay within the calendar.
     """
+    if isinstance(text, bool):  # YAML's yes and no
+        raise _bad_duration(text)
     if isinstance(text, timedelta):
-        millis: float = micros_of(text) / MILLISECOND
+        millis = Decimal(micros_of(text)) / MILLISECOND
     elif text in (0, "0"):
-        millis = 0
+        millis = Decimal(0)
     elif isinstance(text, str):
         millis = _duration_millis(text.strip())
     else:
@@ -122,20 +127,22 @@ def parse_duration(text: object) -> timedelta:
             f"the duration {text!r} is not a whole, non-negative number of milliseconds",
             fix="write for example '10 min', '1h', '250 ms' or 'PT15M'",
         )
+    if millis > _LONGEST // timedelta(milliseconds=1):
+        raise ConfigError(f"the duration {text!r} is too long", fix="write 1000 years or less")
     return timedelta(milliseconds=int(millis))
 
 
-def _duration_millis(text: str) -> float:
+def _duration_millis(text: str) -> Decimal:
     iso = _ISO.fullmatch(text)
     if iso and any(iso.groups()):
-        weeks, days, hours, minutes, seconds = (float(part or 0) for part in iso.groups())
+        weeks, days, hours, minutes, seconds = (Decimal(part or 0) for part in iso.groups())
         return ((weeks * 7 + days) * 86_400 + hours * 3_600 + minutes * 60 + seconds) * 1_000
-    total, end = 0.0, 0
+    total, end = Decimal(0), 0
     for part in _PART.finditer(text):
         unit = _UNITS.get(part[2].lower())
         if unit is None or part.start() != end:
             raise _bad_duration(text)
-        total += float(part[1]) * unit
+        total += Decimal(part[1]) * unit
         end = part.end()
     if end == 0 or end != len(text):
         raise _bad_duration(text)
@@ -166,17 +173,17 @@ def parse_instant(text: str) -> datetime:
     """A moment with its zone said: ``2026-01-01T00:00Z``, ``2026-01-01 00:00+01:00``."""
     try:
         moment = datetime.fromisoformat(text.strip())
-    except ValueError:
+        if moment.tzinfo is not None:
+            return moment.astimezone(UTC)
+    except (ValueError, OverflowError):
         raise ConfigError(
             f"{text!r} is not a time",
             fix="write an ISO 8601 time with a zone, for example 2026-01-01T00:00Z",
         ) from None
-    if moment.tzinfo is None:
-        raise ConfigError(
-            f"{text!r} has no zone",
-            fix=f"say which one: {text.strip()}Z for UTC, {text.strip()}+01:00 for a local zone",
-        )
-    return moment.astimezone(UTC)
+    raise ConfigError(
+        f"{text!r} has no zone",
+        fix=f"say which one: {text.strip()}Z for UTC, {text.strip()}+01:00 for a local zone",
+    )
 
 
 def show_instant(moment: datetime) -> str:

@@ -5,6 +5,7 @@ import io
 import itertools
 import json
 import os
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,6 +25,7 @@ from tidemill.project import Project, load
 from tidemill.runtime.cache import KnownCode, digest, remember
 from tidemill.runtime.planner import code_fingerprint
 from tidemill.sinks.tables import ensure_table
+from tidemill.testing import assert_same_rows
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -60,6 +62,7 @@ pipelines:
     entry: pipelines:sums
     sinks:
       output: {table: marts.sums, time: t, key: [key, t]}
+spark: {master: "local[2]"}
 """
 CODE = """\
 from pyspark.sql import DataFrame, functions as F
@@ -111,6 +114,19 @@ def events(count: int = 240) -> list[dict[str, Any]]:
     ]
 
 
+def expected() -> list[dict[str, Any]]:
+    """What `sums` must make of `events`: counted here, without any of our code."""
+    found: dict[tuple[datetime, int], list[int]] = {}
+    for row in events():
+        event = row["event_ts"]
+        window = event - timedelta(minutes=event.minute % 10, seconds=event.second)
+        found.setdefault((window, row["key"]), []).append(row["amount"])
+    return [
+        {"t": window, "key": key, "n": len(amounts), "s": sum(amounts)}
+        for (window, key), amounts in found.items()
+    ]
+
+
 def table(rows: list[dict[str, Any]], schema: pa.Schema = SCHEMA) -> pa.Table:
     return pa.Table.from_pylist(rows, schema=schema)
 
@@ -127,6 +143,19 @@ class Outcome:
         """It ended with exactly this error, and nothing else was said."""
         assert self.err == f"error: {text}\n"
         assert (self.code, self.out) == (code, "")
+
+    def fails(self, text: str) -> str:
+        """A run began and ended with exactly this error; its id, which may be in the text as RUN.
+
+        Before the error only lines of progress were said.
+        """
+        begun = re.fullmatch(r"run (\w+)\n", self.out)
+        assert begun, self.out + self.err
+        progress, _, error = self.err.partition("error: ")
+        assert error == text.replace("RUN", begun[1]) + "\n"
+        assert all(line.startswith("slice ") for line in progress.splitlines())
+        assert self.code == 1
+        return begun[1]
 
     def misused(self, text: str) -> None:
         """Click refused the arguments with this text."""
@@ -220,11 +249,13 @@ class Shop:
         for at in range(0, len(rows), size):
             made.append(rows.slice(at, size))
 
-    def know(self, facts: PipelineFacts = FACTS) -> "Shop":
+    def know(self, facts: PipelineFacts = FACTS, columns: pa.Schema | None = None) -> "Shop":
         """Put the analysis of `sums` into the cache, as a plan before this one would have."""
-        loaded, archive = self.project.loaded, self.catalog.load_table("logs.plays")
-        columns = {"plays": schema_to_pyarrow(archive.schema(), include_field_ids=False)}
-        known = KnownCode(("plays",), digest(columns), facts)
+        loaded = self.project.loaded
+        if columns is None:
+            archive = self.catalog.load_table("logs.plays").schema()
+            columns = schema_to_pyarrow(archive, include_field_ids=False)
+        known = KnownCode(("plays",), digest({"plays": columns}), facts)
         remember(loaded.home, code_fingerprint(loaded, "sums"), known)
         return self
 
@@ -236,6 +267,24 @@ class Shop:
 
     def backfill(self, *arguments: object, pipeline: str = "sums") -> Outcome:
         return self.cli("backfill", pipeline, *RANGE, *arguments)
+
+    def rows(self, run: str) -> list[dict[str, Any]]:
+        """The committed output of a run; the registry's count must agree with it."""
+        result = self.project.status(run)
+        found = self.catalog.load_table(result.outputs["output"]).scan().to_arrow().to_pylist()
+        assert len(found) == result.totals.out
+        return list(found)
+
+    def tags(self, name: str = "logs.plays") -> list[str]:
+        """The tags of an archive."""
+        return [ref for ref in self.catalog.load_table(name).metadata.refs if ref != "main"]
+
+    def resumes(self, run: str) -> None:
+        """After the cause is gone the run goes on, and its rows are those of an undisturbed one."""
+        outcome = self.cli("resume", run)
+        assert outcome.code == 0, outcome.err
+        assert outcome.out.startswith(f"finished  run {run}")
+        assert_same_rows(self.rows(run), expected())
 
     def traces(self) -> dict[str, Any]:
         """All that a run leaves: tables, tags on them, runs, folders, drafts of files."""

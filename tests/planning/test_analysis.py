@@ -107,12 +107,10 @@ def test_where_a_time_comes_from(name, column, origin):
     assert facts_of(name, *BOTH).time_origin("output", column) == origin
 
 
-@pytest.mark.xfail(strict=True, reason="below the top of the plan only a union's first side counts")
 def test_a_union_below_a_filter_is_looked_at_on_all_sides():
     assert facts_of("united_unlike_below", *BOTH).time_origin("output", "ts") == "unknown"
 
 
-@pytest.mark.xfail(strict=True, reason="the time a window is made of is not looked at")
 def test_a_window_of_another_time_than_the_event_time_tells_nothing():
     assert facts_of("window_of_another_time").time_origin("output", "start") == "unknown"
 

@@ -127,7 +127,6 @@ def test_every_row_a_window_of_the_range_needs_is_read(level, origin, start, wid
     check_margins([level], origin, start, width)
 
 
-@pytest.mark.xfail(strict=True, reason="windows of windows reach back before their own start")
 @settings(max_examples=200)
 @given(LEVELS, LEVELS, ORIGINS, st.integers(200, 260), LENGTHS)
 @example((60, 60), (10, 10), "window_start", 230, 10)
@@ -135,7 +134,6 @@ def test_every_row_a_window_of_windows_needs_is_read(first, second, origin, star
     check_margins([first, second], origin, start, width)
 
 
-@pytest.mark.xfail(strict=True, reason="the same, and windows of one size are counted once")
 @pytest.mark.parametrize(("name", "warm_up"), [("chained", HOUR), ("same_size_twice", TEN)])
 def test_a_window_of_windows_is_warmed_up(name, warm_up):
     """The windows from 00:50 and from 00:05 hold counts of windows that began at 00:00."""

@@ -110,7 +110,6 @@ def test_cut_by_rows_is_near_its_target(start, width, parts, shapes, targets):
             assert found >= rows * 0.999 - grain
 
 
-@pytest.mark.xfail(strict=True, reason="an extent within one millisecond has no density")
 @pytest.mark.parametrize("width", [0, 1, 700])
 def test_files_of_one_instant_count_like_all_others(width):
     """A loader that stamps every row of a file with the same time."""

@@ -57,11 +57,10 @@ def test_shares_are_the_even_spread_of_each_extent(found):
             (e, max(0, min(high, e.end) - max(low, e.first)) / (e.end - e.first))
             for e in statistics.extents
         ]
-        assert share.rows == pytest.approx(sum(e.rows * part for e, part in overlaps), abs=0.51)
-        assert share.bytes == pytest.approx(sum(e.bytes * part for e, part in overlaps), abs=0.51)
+        assert share.rows == pytest.approx(sum(e.rows * part for e, part in overlaps), abs=1.01)
+        assert share.bytes == pytest.approx(sum(e.bytes * part for e, part in overlaps), abs=1.01)
 
 
-@pytest.mark.xfail(strict=True, reason="every share is rounded on its own")
 @settings(max_examples=200)
 @given(covered())
 @example((SourceStatistics((extent(0, 1_999, 3, 3),)), [0, MS, 2 * MS]))

@@ -119,7 +119,6 @@ def test_the_fingerprint_of_sql_is_its_text(tmp_path):
     assert fingerprint(loaded, "shows", []) != first
 
 
-@pytest.mark.xfail(strict=True, reason="the module of the first load is kept")
 def test_code_that_was_edited_is_loaded_anew(tmp_path):
     """The fingerprint is of the file as it is now, so the code must be, too."""
     loaded = project(tmp_path)
@@ -128,14 +127,12 @@ def test_code_that_was_edited_is_loaded_anew(tmp_path):
     assert load_pipeline(loaded, "shows")("frame") == "another"
 
 
-@pytest.mark.xfail(strict=True, reason="the folder that was opened last comes first for ever")
 def test_projects_in_one_process_keep_to_their_own_code(tmp_path):
     one = project(tmp_path / "one", module=ONE)
     two = project(tmp_path / "two", module=CODE.format(value="two"))
     assert [load_pipeline(p, "shows")("frame") for p in (one, two, one)] == ["one", "two", "one"]
 
 
-@pytest.mark.xfail(strict=True, reason="only the pipeline's own module is looked at")
 def test_modules_of_one_project_are_not_taken_for_another_s(tmp_path):
     code = "from part import value\ndef shows(plays):\n    return value\n"
     found = []

@@ -113,7 +113,6 @@ def test_nobody_waits_for_a_stranger(tmp_path, content):
         assert is_held(tmp_path)
 
 
-@pytest.mark.xfail(strict=True, reason="to look, is_held takes the lock for a moment")
 def test_looking_does_not_keep_a_driver_from_starting(tmp_path):
     """A page that shows all runs looks again and again while a run is resumed."""
     (tmp_path / "lease").touch()

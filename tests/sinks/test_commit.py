@@ -93,7 +93,6 @@ def test_a_repeat_leaves_no_waste(catalog):
     assert [on_disk(file) for file in waste] == [False, False]
 
 
-@pytest.mark.xfail(strict=True, reason="what looks like waste is deleted without a look")
 def test_a_repeat_with_the_very_same_files_loses_nothing(catalog):
     files = make_files(catalog, [1, 2])
     assert commit_files(catalog, NAME, stamp(0), files)
@@ -201,10 +200,7 @@ UNKNOWN = {
 
 @pytest.mark.parametrize("applied", [True, False], ids=["applied", "not applied"])
 @pytest.mark.parametrize("name", UNKNOWN)
-def test_an_unknown_result_is_resolved_by_looking(catalog, monkeypatch, request, name, applied):
-    if name == "database gone":
-        reason = "SQLAlchemy's errors, the default catalog's unknown results, are not looked into"
-        request.applymarker(pytest.mark.xfail(strict=True, reason=reason))
+def test_an_unknown_result_is_resolved_by_looking(catalog, monkeypatch, name, applied):
     interfere(monkeypatch, catalog, raising(UNKNOWN[name], applied))
     files = make_files(catalog, [1], [2])
     assert commit_files(catalog, NAME, stamp(0), files)

@@ -96,7 +96,6 @@ def test_a_log_that_is_none_is_refused_with_its_position(rows, message):
     assert raised.value.facts == {"partition": 3, "offset": rows[1][1]}
 
 
-@pytest.mark.xfail(strict=True, reason="with several lanes such a row is in none of them")
 @pytest.mark.parametrize("row", [(None, 5, 1), (1, None, 1)])
 @pytest.mark.parametrize("lanes", [1, 2])
 def test_a_row_without_a_position_is_not_lost(row, lanes):

@@ -114,7 +114,6 @@ def test_only_the_slice_that_is_done_is_removed(tmp_path):
     assert files_in(tmp_path) == [side_name("plays", 1, 2, 0)]
 
 
-@pytest.mark.xfail(strict=True, reason="a path is not a URI; all after # is lost")
 @pytest.mark.parametrize("folder", ["my project", "50%", "a#b"])
 def test_any_folder_will_do(tmp_path, folder):
     side = RunFolder(tmp_path / folder).side

@@ -236,9 +236,7 @@ def test_a_run_reads_its_source_without_the_catalog(lake, tmp_path):
     "content",
     [
         None,
-        pytest.param(
-            "{", marks=pytest.mark.xfail(strict=True, reason="pyiceberg's error is no ValueError")
-        ),
+        "{",
     ],
 )
 def test_pinned_metadata_that_cannot_be_read_is_named(lake, tmp_path, content):

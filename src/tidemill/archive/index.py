@@ -93,17 +93,23 @@ def zone_aware(schema: Schema, column: str) -> bool:
     )
 
 
+def null_ingest_times(rows: int, column: str, file: str) -> SourceError:
+    """Rows that no slice would ever read."""
+    return SourceError(
+        f"{rows} rows have no {column}, so they belong to no slice",
+        where=file,
+        fix=f"repair the archive: every row needs its {column}",
+        file=file,
+    )
+
+
 def file_extent(task: FileScanTask, ingest: NestedField, event: NestedField) -> Extent:
     """A file's ingest (and event) times from its manifest entry."""
     file, column = task.file, ingest.name
     nulls = (file.null_value_counts or {}).get(ingest.field_id, 0)
     bounds = _time_bounds(file, ingest)
     if nulls:
-        raise SourceError(
-            f"{nulls} rows have no {column}, so they belong to no slice",
-            where=file.file_path,
-            fix=f"repair the archive: every row needs its {column}",
-        )
+        raise null_ingest_times(nulls, column, file.file_path)
     if bounds is None:
         raise SourceError(
             f"the file has no statistics of {column}",

@@ -39,7 +39,9 @@ class Edge(click.Group):
             code = 2 if isinstance(error, ConfigError | PlanError) else 1
             self._leave(error.text(), code, verbose)
         except OSError as error:
-            self._leave(f"{error.strerror or error}: {error.filename or ''}", 1, verbose)
+            place = f"{error.filename}: " if error.filename else ""
+            fix = "check permissions and free space; --verbose shows the trace"
+            self._leave(f"{place}{error.strerror or error}\n  fix: {fix}", 1, verbose)
         except Exception as error:
             text = f"{type(error).__name__}: {error}\n  fix: --verbose shows the trace"
             self._leave(text, 1, verbose)

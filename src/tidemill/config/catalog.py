@@ -28,10 +28,11 @@ class CatalogConfig(Section):
         extra = {key: str(value) for key, value in (self.model_extra or {}).items()}
         uri, warehouse = self.uri, self.warehouse
         if uri.startswith(_SQLITE):
-            path = Path(uri.removeprefix(_SQLITE))
-            uri = f"{_SQLITE}{base / path}"
+            path = str(base / uri.removeprefix(_SQLITE))
+            uri = _SQLITE + path.replace("%", "%25").replace("?", "%3F")
         if "://" not in warehouse:
-            warehouse = f"file://{base / warehouse}"
+            path = str(base / warehouse)  # pyiceberg unquotes no URI, and cuts one at # and ?
+            warehouse = path if "#" in path or "?" in path else f"file://{path}"
         return {"uri": uri, "warehouse": warehouse, **extra}
 
     def local_folders(self, base: Path) -> list[Path]:

@@ -3,7 +3,7 @@
 from datetime import timedelta
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from tidemill.config.section import Duration, Section
 
@@ -58,6 +58,13 @@ class PipelineConfig(Section):
     )
     sources: dict[str, SourceConfig] = Field({}, description="By parameter (or view) name.")
     sinks: dict[str, SinkConfig] = Field(min_length=1, description="By output name.")
+
+    @field_validator("max_misalignment")
+    @classmethod
+    def _some_width(cls, value: timedelta) -> timedelta:
+        if not value:
+            raise ValueError("a slice cannot have no width; write for example '1h'")
+        return value
 
     @model_validator(mode="after")
     def _one_code(self) -> "PipelineConfig":

@@ -16,6 +16,7 @@ SOURCE_MARK = "__tidemill_source__"
 """A column of this prefix names the source a leaf of the plan belongs to."""
 
 _TIME_STRUCT = 4
+_DEEP = 200
 _STATEFUL_NODES = {
     "Join": "join",
     "Deduplicate": "dropDuplicates",
@@ -110,13 +111,13 @@ def find_facts(outputs: Iterable[OutputPlans], event_times: dict[str, str]) -> P
     """Read the plans of all outputs; ``event_times`` names each source's event-time column."""
     columns: dict[str, set[str]] = {source: {event_times[source]} for source in event_times}
     usages: dict[Usage, None] = {}
-    windows: dict[timedelta, None] = {}
+    chains: list[tuple[timedelta, ...]] = []
     stateful: dict[str, None] = {}
     schemas, origins = {}, {}
     for output in outputs:
         plan = build_tree(output.analysed)
         usages |= dict.fromkeys(_usages(plan))
-        windows |= dict.fromkeys(_window_sizes(plan))
+        chains.append(_window_chain(plan))
         stateful |= dict.fromkeys(_stateful(plan))
         for source, used in _used_columns(build_tree(output.optimised)).items():
             columns[source] |= used
@@ -129,7 +130,7 @@ def find_facts(outputs: Iterable[OutputPlans], event_times: dict[str, str]) -> P
     return PipelineFacts(
         columns={source: tuple(sorted(used)) for source, used in columns.items()},
         usages=tuple(usages),
-        windows=tuple(Window(size) for size in windows),
+        windows=tuple(Window(size) for size in _widest(chains)),
         stateful=tuple(stateful),
         schemas=schemas,
         origins=origins,
@@ -179,13 +180,23 @@ def _is_streaming(plan: Tree) -> bool:
     return any(node.kind.startswith("StreamingRelation") for node in plan.walk())
 
 
-def _window_sizes(plan: Tree) -> Iterator[timedelta]:
-    for node in plan.walk():
-        for expression in node.expressions():
-            for part in expression.walk():
-                size = _window_size(part)
-                if size is not None:
-                    yield size
+def _window_chain(plan: Tree) -> tuple[timedelta, ...]:
+    """The windows one above the other on the path that reaches furthest."""
+    below = max((_window_chain(child) for child in plan.children), key=_reach, default=())
+    sizes = [_window_size(part) for e in plan.expressions() for part in e.walk()]
+    own = [size for size in sizes if size is not None]
+    return (*below, max(own)) if own else below
+
+
+def _reach(chain: tuple[timedelta, ...]) -> timedelta:
+    return sum(chain, timedelta())
+
+
+def _widest(chains: list[tuple[timedelta, ...]]) -> tuple[timedelta, ...]:
+    """Windows whose margins are enough for every output."""
+    widest = max(chains, key=_reach, default=())
+    stacked = max((chain for chain in chains if len(chain) > 1), key=_reach, default=())
+    return widest if len(widest) > 1 else (*widest, *stacked)
 
 
 def _window_size(expression: Tree) -> timedelta | None:
@@ -277,6 +288,7 @@ class _Lineage:
         self.plan = plan
         self.definitions: dict[int, Tree] = {}
         self.event_times: set[int] = set()
+        self.peers: dict[int, list[Tree]] = {}
         for node in plan.walk():
             source = _source_of(node) if node.kind.startswith("StreamingRelation") else None
             if source is not None:
@@ -290,6 +302,8 @@ class _Lineage:
                     self.definitions[expression.expression_id] = expression.children[0]
             if node.kind == "Expand":
                 self._expand(node)
+            elif node.kind == "Union":
+                self._unite(node)
 
     def _expand(self, node: Tree) -> None:
         """A sliding window: the output's columns are computed in each projection alike."""
@@ -298,49 +312,61 @@ class _Lineage:
             if attribute.expression_id is not None and expression.kind != "AttributeReference":
                 self.definitions.setdefault(attribute.expression_id, expression)
 
+    def _unite(self, node: Tree) -> None:
+        """A union's columns have the ids of its first side; the others must come from the same."""
+        for first, *others in zip(*(_output(child) for child in node.children), strict=False):
+            if first.expression_id is not None:
+                self.peers.setdefault(first.expression_id, []).extend(others)
+
     def known(self) -> dict[str, str]:
         """The origins that could be found."""
-        return {name: found for name, found in self.origins().items() if found != "unknown"}
+        found = {str(e.fields.get("name")): self._origin(e) for e in _output(self.plan)}
+        return {name: origin for name, origin in found.items() if origin != "unknown"}
 
-    def origins(self) -> dict[str, str]:
-        """Every output column with its origin."""
-        if self.plan.kind == "Union":
-            each = [_Lineage.of_child(self, child) for child in self.plan.children]
-            names = list(each[0])
-            rows = zip(*(tuple(origins.values()) for origins in each), strict=False)
-            return {
-                name: found[0] if len(set(found)) == 1 else "unknown"
-                for name, found in zip(names, rows, strict=False)
-            }
-        return {str(e.fields.get("name")): self._origin(e) for e in _output(self.plan)}
+    def _origin(self, expression: Tree, depth: int = 0) -> str:
+        if depth > _DEEP:
+            return "unknown"
+        found = expression.expression_id
+        if expression.kind in ("Alias", "KnownNullable"):
+            own = self._origin(expression.children[0], depth + 1)
+        elif expression.kind == "AttributeReference" and found in self.event_times:
+            own = "event_time"
+        elif expression.kind == "AttributeReference" and found in self.definitions:
+            own = self._origin(self.definitions[found], depth + 1)
+        elif expression.kind == "GetStructField" and self._is_window(expression.children[0]):
+            own = "window_start" if expression.fields["ordinal"] == 0 else "window_end"
+        else:
+            own = "unknown"
+        sides = self.peers.get(found, ()) if found is not None else ()
+        return own if all(self._origin(e, depth + 1) == own for e in sides) else "unknown"
 
-    def of_child(self, child: Tree) -> dict[str, str]:
-        return {str(e.fields.get("name")): self._origin(e) for e in _output(child)}
-
-    def _origin(self, expression: Tree) -> str:
-        expression = self._resolve(expression)
-        if expression.kind == "AttributeReference":
-            return "event_time" if expression.expression_id in self.event_times else "unknown"
-        if expression.kind == "GetStructField":
-            owner = self._resolve(expression.children[0])
-            if _window_size(owner) is not None:
-                return "window_start" if expression.fields["ordinal"] == 0 else "window_end"
-        return "unknown"
-
-    def _resolve(self, expression: Tree) -> Tree:
-        """Follow aliases and attributes to the expression that made them."""
-        seen: set[int] = set()
-        while True:
-            if expression.kind in ("Alias", "KnownNullable"):
+    def _is_window(self, expression: Tree) -> bool:
+        """A window of an event time, or of other windows' times."""
+        while expression.kind in ("Alias", "AttributeReference"):
+            found = expression.expression_id
+            if expression.kind == "Alias":
                 expression = expression.children[0]
-            elif expression.kind == "AttributeReference":
-                found = expression.expression_id
-                if found is None or found in seen or found not in self.definitions:
-                    return expression
-                seen.add(found)
+            elif found is not None and found in self.definitions:
                 expression = self.definitions[found]
             else:
-                return expression
+                return False
+        bounds = _time_struct(expression)
+        return (
+            _window_size(expression) is not None and bounds is not None and self._is_time(bounds[0])
+        )
+
+    def _is_time(self, expression: Tree) -> bool:
+        """Whether every column an expression is made of is an event time or a window's bound."""
+        for part in expression.walk():
+            if part.kind == "GetStructField":
+                return self._is_window(part.children[0])
+            if part.kind == "AttributeReference":
+                found = part.expression_id
+                if found in self.event_times:
+                    continue
+                if found not in self.definitions or not self._is_time(self.definitions[found]):
+                    return False
+        return True
 
 
 def spoken_name(kind: str) -> str:

@@ -52,8 +52,9 @@ def find_margins(
             "--look-ahead); 0 means none",
         )
     size = sum((window.size for window in facts.windows), timedelta())
-    before = size if origins - {"window_start", "event_time"} else timedelta()
-    after = size if origins - {"window_end"} or not origins else timedelta()
+    stacked = len(facts.windows) > 1  # a window of windows holds parts that began before it
+    before = size if stacked or origins - {"window_start", "event_time"} else timedelta()
+    after = size if stacked or origins - {"window_end"} or not origins else timedelta()
     return Margins(
         before if warm_up is None else warm_up,
         after if look_ahead is None else look_ahead,

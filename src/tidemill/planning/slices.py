@@ -72,9 +72,10 @@ def _segments(extents: Iterable[Extent], start: int, end: int) -> list[tuple[int
     """The span as stretches of even density (rows per microsecond), in order, without gaps."""
     changes: dict[int, float] = {start: 0.0, end: 0.0}
     for extent in extents:
-        density = extent.rows / (extent.end - extent.first)
-        for moment, change in ((extent.first, density), (extent.end, -density)):
-            whole = min(max(_floor(moment), start), end)
+        first, last = _floor(extent.first), _floor(extent.last) + MILLISECOND
+        density = extent.rows / (last - first)
+        for moment, change in ((first, density), (last, -density)):
+            whole = min(max(moment, start), end)
             changes[whole] = changes.get(whole, 0.0) + change
     moments = sorted(changes)
     segments, density = [], 0.0

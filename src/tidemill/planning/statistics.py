@@ -3,6 +3,7 @@
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
 
 from tidemill.types import MILLISECOND
 
@@ -56,7 +57,10 @@ class SourceStatistics:
         return first // MILLISECOND * MILLISECOND, (last // MILLISECOND + 1) * MILLISECOND
 
     def shares(self, boundaries: Sequence[int]) -> list[Share]:
-        """Rows and bytes per slice; an extent across boundaries is spread evenly over them."""
+        """Rows and bytes per slice; an extent across boundaries is spread evenly over them.
+
+        They are whole numbers that sum to the rows and bytes within the boundaries.
+        """
         count = len(boundaries) - 1
         rows, size = [0.0] * count, [0.0] * count
         for extent in self.extents:
@@ -68,4 +72,9 @@ class SourceStatistics:
                 rows[index] += extent.rows * part
                 size[index] += extent.bytes * part
                 index += 1
-        return [Share(round(r), round(b)) for r, b in zip(rows, size, strict=True)]
+        return [Share(*pair) for pair in zip(_whole(rows), _whole(size), strict=True)]
+
+
+def _whole(parts: Sequence[float]) -> list[int]:
+    """Whole numbers with the sum of the parts: the sums so far are rounded, not the parts."""
+    return [high - low for low, high in pairwise(map(round, accumulate(parts, initial=0.0)))]

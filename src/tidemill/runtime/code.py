@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from tidemill.config.pipeline import PipelineConfig
 
 _HIDDEN = (".", "_")
+_loaded: set[str] = set()
+"""Modules of project folders that this process has imported."""
 
 
 def load_pipeline(loaded: LoadedConfig, name: str) -> Pipeline:
@@ -71,13 +73,27 @@ def _from_module(base: Path, entry: str, where: str) -> Pipeline:
 
 
 def _import(base: Path, name: str, where: str) -> ModuleType:
-    """Import a module of the project's folder, not one that another folder left behind."""
-    if str(base) not in sys.path:
-        sys.path.insert(0, str(base))
-    loaded = sys.modules.get(name)
-    if loaded is not None and not _is_below(getattr(loaded, "__file__", None), base):
-        del sys.modules[name]
+    """Import a module of the project's folder as it is now.
+
+    Modules that an earlier load brought in are forgotten first: the fingerprint is of the files as
+    they are, and two projects in one process may use the same names.
+    """
+    for earlier in _loaded:
+        sys.modules.pop(earlier, None)
+    _loaded.clear()
+    if str(base) in sys.path:
+        sys.path.remove(str(base))
+    sys.path.insert(0, str(base))
     importlib.invalidate_caches()
+    before = set(sys.modules)
+    try:
+        return _import_module(base, name, where)
+    finally:
+        fresh = {found: sys.modules[found] for found in set(sys.modules) - before}
+        _loaded.update(n for n, m in fresh.items() if _is_below(getattr(m, "__file__", None), base))
+
+
+def _import_module(base: Path, name: str, where: str) -> ModuleType:
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:

@@ -8,7 +8,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -56,15 +56,30 @@ def execute(
         try:
             state = _drive(_Work(loaded, manifest, folder), registry, on_batch, spark)
         except BaseException as error:
-            text = error.text() if isinstance(error, TidemillError) else repr(error)
-            registry.set_state(manifest.run, RunState.FAILED, loaded.redact(text))
-            raise
+            failure = _in_our_words(error, manifest.run)
+            text = failure.text() if isinstance(failure, TidemillError) else repr(failure)
+            with suppress(RunError):  # a full disk must not hide why the run failed
+                registry.set_state(manifest.run, RunState.FAILED, loaded.redact(text))
+            if failure is error:
+                raise
+            raise failure from error
         finally:
-            registry.add_seconds(manifest.run, time.monotonic() - began)
+            with suppress(RunError):
+                registry.add_seconds(manifest.run, time.monotonic() - began)
         if state in (RunState.FINISHED, RunState.CANCELLED):
             release(open_catalog(loaded), manifest)
         registry.set_state(manifest.run, state)
         return state
+
+
+def _in_our_words(error: BaseException, run: str) -> BaseException:
+    if not isinstance(error, OSError):
+        return error
+    return RunError(
+        f"the run cannot go on: {error.strerror or error}",
+        where=str(error.filename or ""),
+        fix=f"free space or give write permission, then 'tidemill resume {run}'",
+    )
 
 
 def release(catalog: Catalog, manifest: Manifest) -> None:

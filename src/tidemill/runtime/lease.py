@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TextIO
 
 import psutil
 
@@ -25,20 +26,30 @@ _PATIENCE = 120.0
 def hold_lease(folder: Path, run: str) -> Iterator[None]:
     """Hold the run, or fail at once if another live driver does."""
     with (folder / "lease").open("a+") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not _locked(file, patience=1.0):  # `is_held` holds it for a moment when it looks
             file.seek(0)
             owner = file.read().strip() or "unknown"
             raise RunError(
                 f"the run {run} is driven by another process (pid {owner})",
                 fix=f"wait for it, or 'tidemill pause {run}' or 'tidemill cancel {run}'",
-            ) from None
+            )
         file.truncate(0)
         file.write(str(os.getpid()))
         file.flush()
         _await_old_jvm(folder, run)
         yield
+
+
+def _locked(file: TextIO, patience: float) -> bool:
+    deadline = time.monotonic() + patience
+    while True:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(0.05)
 
 
 def is_held(folder: Path) -> bool:

@@ -72,7 +72,7 @@ def pin_source(
             table_uuid=str(table.metadata.table_uuid),
         )
     assert isinstance(archive, ParquetArchive)
-    location = archive.path if "://" in archive.path else f"file://{loaded.base / archive.path}"
+    location = archive.path if "://" in archive.path else (loaded.base / archive.path).as_uri()
     return replace(pin, location=location, files=list_files(location, where))
 
 

@@ -140,6 +140,7 @@ def _open_sources(
         archive = loaded.config.streams[pin.stream].archive
         schema = reader.schema()
         check_columns(pin, schema, archive.region if archive else None)
+        reader.verify()
         pins[source], readers[source], schemas[source] = pin, reader, schema
     return _Opened(pins, readers, schemas)
 

@@ -37,7 +37,7 @@ class RunFolder:
     @property
     def side(self) -> str:
         """Where readers leave late and dead rows and counts, as a URI."""
-        return f"file://{self.path / 'side'}"
+        return (self.path / "side").absolute().as_uri()
 
     def table(self, source: str) -> Path:
         """The pinned metadata of a source's table."""

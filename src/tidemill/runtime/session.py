@@ -62,10 +62,25 @@ def build_session(
     builder = SparkSession.builder.master(config.master).appName(f"tidemill {name}")
     for key, value in _settings(config, shuffles, modules).items():
         builder = builder.config(key, value)
-    with _stderr_to(log):
-        spark: SparkSession = builder.getOrCreate()
+    try:
+        with _stderr_to(log):
+            spark: SparkSession = builder.getOrCreate()
+    except Exception as error:
+        told = f"; {log} has Spark's own words" if log else ""
+        raise RunError(
+            f"Spark does not start: {_reason(error)}",
+            where=f"master {config.master}",
+            fix=f"check spark: in the YAML{told}",
+        ) from error
     spark.sparkContext.setLogLevel("ERROR")
     return spark
+
+
+def _reason(error: Exception) -> str:
+    """The line that says why: a Java error has it after the name of the call, before its trace."""
+    lines = str(error).splitlines() or [type(error).__name__]
+    java = [line.removeprefix(": ") for line in lines if line.startswith(": ")]
+    return (java or lines)[0]
 
 
 def warm_workers(spark: SparkSession) -> None:

@@ -78,7 +78,7 @@ def commit_files(catalog: Catalog, name: str, stamp: BatchStamp, files: Sequence
     for attempt in range(_TRIES):
         table = catalog.load_table(name)
         if committed_batch(table.metadata.properties, stamp.run) >= stamp.batch:
-            return _settle(table, files, attempt > 0)
+            return _settle(table, files)
         if _try_commit(table, stamp, files):
             expire_own(catalog, table, name, stamp.run)
             return True
@@ -92,7 +92,7 @@ def commit_files(catalog: Catalog, name: str, stamp: BatchStamp, files: Sequence
 
 def _try_commit(table: Table, stamp: BatchStamp, files: Sequence[DataFile]) -> bool:
     """One attempt against the loaded metadata. False: look again."""
-    from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException
+    from pyiceberg.exceptions import CommitFailedException
 
     table.metadata.properties.update(_FOR_OUR_COMMITS)
     transaction = table.transaction()
@@ -106,19 +106,25 @@ def _try_commit(table: Table, stamp: BatchStamp, files: Sequence[DataFile]) -> b
     except CommitFailedException as error:
         _LOG.info("commit of batch %s met another writer: %s", stamp.batch, error)
         return False
-    except (CommitStateUnknownException, OSError) as error:
+    except _unknown_results() as error:
         _LOG.warning("commit of batch %s has an unknown result, looking: %s", stamp.batch, error)
         return False
     return True
 
 
-def _settle(table: Table, files: Sequence[DataFile], tried: bool) -> bool:
-    """The batch is in the table. Did this call put it there? If not, its files are waste."""
-    if tried:
-        referenced = set(table.inspect.files().column("file_path").to_pylist())
-        if files[0].file_path in referenced:
-            return True
-    for file in files:
+def _unknown_results() -> tuple[type[Exception], ...]:
+    """Errors after which a commit may or may not have landed; SQL is the default catalog."""
+    from pyiceberg.exceptions import CommitStateUnknownException
+    from sqlalchemy.exc import DBAPIError
+
+    return CommitStateUnknownException, DBAPIError, OSError
+
+
+def _settle(table: Table, files: Sequence[DataFile]) -> bool:
+    """The batch is in the table. Did these files come with it? If not, they are waste."""
+    referenced = set(table.inspect.all_files().column("file_path").to_pylist())
+    waste = [file for file in files if file.file_path not in referenced]
+    for file in waste:
         with contextlib.suppress(OSError):
             table.io.delete(file.file_path)
-    return False
+    return not waste

@@ -30,6 +30,7 @@ def ensure_table(
         NoSuchTableError,
         TableAlreadyExistsError,
     )
+    from pyiceberg.io.pyarrow import UnsupportedPyArrowTypeException
 
     try:
         table = catalog.load_table(name)
@@ -40,7 +41,7 @@ def ensure_table(
             table = catalog.create_table(name, schema=schema, properties=PROPERTIES)
         except TableAlreadyExistsError:
             table = catalog.load_table(name)
-        except (OSError, TypeError, ValueError) as error:
+        except (OSError, TypeError, ValueError, UnsupportedPyArrowTypeException) as error:
             raise SinkError(
                 f"the table cannot be made: {error}",
                 where=f"table {name}",
@@ -67,11 +68,14 @@ def _partition(table: Table, time: str | None, partition_by: str) -> None:
 
 def _require_fit(table: Table, name: str, schema: pa.Schema) -> None:
     """The pipeline's output must fit the table, before anything is computed."""
-    from pyiceberg.io.pyarrow import _check_pyarrow_schema_compatible
+    from pyiceberg.io.pyarrow import (
+        UnsupportedPyArrowTypeException,
+        _check_pyarrow_schema_compatible,
+    )
 
     try:
         _check_pyarrow_schema_compatible(table.schema(), schema, downcast_ns_timestamp_to_us=True)
-    except ValueError as error:
+    except (ValueError, UnsupportedPyArrowTypeException) as error:
         raise SinkError(
             f"the pipeline's output does not fit the table:\n{error}",
             where=f"table {name}",

@@ -43,6 +43,10 @@ class ArchiveReader(Protocol):
         """All columns of the archive at the pin, as Spark takes them."""
         ...
 
+    def verify(self) -> None:
+        """Refuse what could not be read exactly. Driver, once, when a run is planned."""
+        ...
+
     def extents(self, start: int, end: int) -> list[tuple[Any, Extent]]:
         """Handles of the files with rows in ``[start, end)``, with what metadata tells of them.
 

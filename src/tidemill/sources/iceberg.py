@@ -12,6 +12,7 @@ import pyarrow as pa
 from tidemill.archive.index import (
     file_extent,
     ingest_filter,
+    null_ingest_times,
     refine,
     zone_aware,
 )
@@ -56,7 +57,7 @@ class IcebergReader:
             return []
         if self.pin.where is not None:
             bind_filter(self.metadata.schema(), self.pin.where, self.pin.location)
-        tasks = self._plan_files(start, end)
+        tasks = self._plan_files(self._filter(start, end))
         ingest = self.metadata.schema().find_field(self.pin.ingest_time)
         event = self.metadata.schema().find_field(self.pin.event_time)
         known = {task.file.file_path: task for task in tasks}
@@ -66,13 +67,26 @@ class IcebergReader:
         cut = [extent for extent in cut if extent.first < end and extent.last >= start]
         return [(known[extent.file], extent) for extent in cut]
 
-    def _plan_files(self, start: int, end: int) -> list[Any]:
+    def verify(self) -> None:
+        """Rows without an ingest time belong to no slice; Iceberg's pruning would hide them."""
+        from pyiceberg.expressions import IsNull
+
+        if self.pin.snapshot is None:
+            return
+        column = self.pin.ingest_time
+        field = self.metadata.schema().find_field(column)
+        for task in self._plan_files(IsNull(term=column)):
+            nulls = (task.file.null_value_counts or {}).get(field.field_id, 0)
+            if nulls:
+                raise null_ingest_times(nulls, column, task.file.file_path)
+
+    def _plan_files(self, condition: BooleanExpression) -> list[Any]:
         from pyiceberg.table import DataScan
 
         scan = DataScan(
             table_metadata=self.metadata,
             io=self.io,
-            row_filter=self._filter(start, end),
+            row_filter=condition,
             snapshot_id=self.pin.snapshot,
         )
         try:

@@ -35,19 +35,22 @@ def keep_metadata(pin: SourcePin, catalog: Catalog, path: Path) -> None:
     """Put the pinned metadata beside the manifest: a run reads its source without a catalog."""
     if pin.kind == "iceberg":
         table = load_table(catalog, pin.location, f"stream {pin.stream}")
-        path.write_text(pinned_metadata(table, pin).model_dump_json(), "utf-8")
+        draft = path.with_suffix(".tmp")
+        draft.write_text(pinned_metadata(table, pin).model_dump_json(), "utf-8")
+        draft.replace(path)
 
 
 def reopen_reader(pin: SourcePin, path: Path, properties: dict[str, str]) -> ArchiveReader:
     """The reader of a run's source, from what :func:`keep_metadata` left."""
     if pin.kind == "parquet":
         return ParquetReader(pin)
+    from pyiceberg.exceptions import ValidationError
     from pyiceberg.io import load_file_io
     from pyiceberg.table.metadata import TableMetadataUtil
 
     try:
         metadata = TableMetadataUtil.parse_raw(path.read_text("utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, ValidationError) as error:
         raise RunError(
             f"the pinned metadata of {pin.location} cannot be read: {error}",
             where=str(path),

@@ -30,6 +30,7 @@ def in_log_order(
     index, count = lane
     tables = []
     for batch in batches:
+        _require_positions(batch, pin)
         table = pa.Table.from_batches([batch])
         if count > 1:
             partition = table.column(pin.partition).cast(pa.int64())
@@ -43,6 +44,19 @@ def in_log_order(
     _require_order(rows, pin)
     for batch in rows.combine_chunks().to_batches(max_chunksize=_ROWS):
         yield batch
+
+
+def _require_positions(rows: pa.RecordBatch, pin: SourcePin) -> None:
+    """A row without a position has no place in the order."""
+    for column in (pin.partition, pin.offset):
+        missing = rows.column(column).null_count
+        if missing:
+            raise SourceError(
+                f"{missing} rows have no {column}",
+                where=f"stream {pin.stream}",
+                fix="order: position needs a position in every row; repair the archive, or leave "
+                "order: out",
+            )
 
 
 def _require_order(rows: pa.Table, pin: SourcePin) -> None:

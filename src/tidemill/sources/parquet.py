@@ -9,7 +9,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import reduce
+from operator import and_
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -20,15 +23,18 @@ from pyarrow import fs
 from tidemill.archive.index import row_group_extents
 from tidemill.errors import SourceError
 from tidemill.planning.statistics import Extent
-from tidemill.sources.base import Piece
+from tidemill.sources.base import Piece, spark_schema
 from tidemill.sources.iceberg import bind_filter
 from tidemill.types import from_micros
 
 if TYPE_CHECKING:
+    from pyiceberg.types import NestedField
+
     from tidemill.planning.manifest import SourcePin
 
 _THREADS = 8
 _FOLDER_KEY = re.compile(r"^([A-Za-z_][A-Za-z0-9_]*)=(.*)$")
+_NULL_KEY = "__HIVE_DEFAULT_PARTITION__"
 
 
 class ParquetReader:
@@ -96,11 +102,14 @@ class ParquetReader:
                 file=path,
             )
 
+    def verify(self) -> None:
+        """Footers are read, and checked, when extents are asked for."""
+
     def extents(self, start: int, end: int) -> list[tuple[Any, Extent]]:
         """Row groups with rows in the range, from the footers."""
         found = []
         if self.pin.where is not None:
-            _arrow_filter(self.pin.where, self.pin, self.schema(), {})
+            self._where(self.pin.where)
         for file, footer in self._footers():
             rows, name = footer.metadata.num_rows, self.pin.ingest_time
             if rows == 0:
@@ -148,14 +157,13 @@ class ParquetReader:
         schema = self.schema()
         try:
             physical = pq.read_schema(path, filesystem=filesystem)
-            dataset = ds.dataset(path, filesystem=filesystem, format="parquet", schema=schema)
-            keys = folder_keys(piece.handle["path"])
-            known = {key: value for key, value in keys.items() if key not in physical.names}
-            projection: dict[str, Any] = {
-                name: pc.scalar(known[name]) if name in known else ds.field(name)
-                for name in columns
-            }
-            yield from dataset.to_batches(columns=projection, filter=self._filter(piece, known))
+            keys = folder_keys(piece.handle["path"]).items()
+            known = [_is(key, value) for key, value in keys if key not in physical.names]
+            form = ds.ParquetFileFormat()
+            told = reduce(and_, known, ds.scalar(True))  # what the folders tell of every row
+            fragment = form.make_fragment(path, filesystem, told)
+            dataset = ds.FileSystemDataset([fragment], schema, form, filesystem)
+            yield from dataset.to_batches(columns=list(columns), filter=self._filter(piece))
         except (OSError, pa.ArrowInvalid) as error:
             raise SourceError(
                 f"the file cannot be read: {error}",
@@ -163,7 +171,7 @@ class ParquetReader:
                 fix="restore the file from a copy; then 'tidemill resume' goes on exactly",
             ) from None
 
-    def _filter(self, piece: Piece, known: dict[str, str]) -> pc.Expression:
+    def _filter(self, piece: Piece) -> pc.Expression:
         kind = self.schema().field(self.pin.ingest_time).type
         low, high = (
             pa.scalar(from_micros(moment).replace(tzinfo=None), pa.timestamp("us")).cast(
@@ -175,26 +183,40 @@ class ParquetReader:
         condition = (ingest >= low) & (ingest < high)
         if self.pin.where is None:
             return condition
-        return condition & _arrow_filter(self.pin.where, self.pin, self.schema(), known)
+        return condition & self._where(self.pin.where)
+
+    def _where(self, text: str) -> pc.Expression:
+        from pyiceberg.io.pyarrow import expression_to_pyarrow
+        from pyiceberg.schema import Schema, assign_fresh_schema_ids
+
+        fields = [found for field in spark_schema(self.schema()) for found in _iceberg_field(field)]
+        iceberg = assign_fresh_schema_ids(Schema(*fields))
+        return expression_to_pyarrow(bind_filter(iceberg, text, self.pin.location))
 
 
-def _arrow_filter(
-    text: str, pin: SourcePin, schema: pa.Schema, known: dict[str, str]
-) -> pc.Expression:
-    from pyiceberg.io.pyarrow import _pyarrow_to_schema_without_ids, expression_to_pyarrow
-    from pyiceberg.schema import assign_fresh_schema_ids
-
-    del known  # folder keys are filtered as columns of the schema
-    iceberg = assign_fresh_schema_ids(
-        _pyarrow_to_schema_without_ids(schema, downcast_ns_timestamp_to_us=True)
+def _iceberg_field(field: pa.Field) -> tuple[NestedField, ...]:
+    """The column as filters know it; none if Iceberg has no such type, a duration for example."""
+    from pyiceberg.io.pyarrow import (
+        UnsupportedPyArrowTypeException,
+        _pyarrow_to_schema_without_ids,
     )
-    return expression_to_pyarrow(bind_filter(iceberg, text, pin.location))
+
+    try:
+        return _pyarrow_to_schema_without_ids(pa.schema([field])).fields
+    except (UnsupportedPyArrowTypeException, ValueError):
+        return ()
 
 
-def folder_keys(path: str) -> dict[str, str]:
-    """The keys that folders such as ``dt=2026-01-01/hr=05`` carry."""
+def folder_keys(path: str) -> dict[str, str | None]:
+    """The keys that folders such as ``dt=2026-01-01/hr=05`` carry, as Hive and Spark write them."""
     matches = (_FOLDER_KEY.match(part) for part in path.split("/")[:-1])
-    return {match[1]: match[2] for match in matches if match}
+    return {
+        match[1]: None if match[2] == _NULL_KEY else unquote(match[2]) for match in matches if match
+    }
+
+
+def _is(key: str, value: str | None) -> pc.Expression:
+    return ds.field(key).is_null() if value is None else ds.field(key) == value
 
 
 def list_files(location: str, where: str) -> tuple[dict[str, Any], ...]:

@@ -8,21 +8,26 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidemill.sources.base import RAW, REASON
+from tidemill.types import MILLISECOND, SECOND
 
 if TYPE_CHECKING:
     from tidemill.planning.manifest import SourcePin
 
 UTC_TIME = pa.timestamp("us", "UTC")
+_TICKS = {"s": SECOND, "ms": MILLISECOND, "us": 1}
+_FARTHEST = 2**63 - 1
 
 SIDE_SCHEMA = pa.schema(
     [
@@ -78,13 +83,28 @@ def judge(rows: pa.RecordBatch, pin: SourcePin) -> Judged:
 
 
 def utc_time(times: pa.Array, zone: str) -> pa.Array:
-    """Times as UTC microseconds; those without a zone are read in ``zone``."""
-    if pa.types.is_timestamp(times.type) and times.type.tz is None:
-        if zone != "UTC":
-            times = pc.assume_timezone(times, zone, ambiguous="earliest", nonexistent="earliest")
-        else:
-            return times.cast(pa.timestamp("us"), safe=False).cast(UTC_TIME)
-    return times.cast(UTC_TIME, safe=False)
+    """Times as UTC microseconds; those without a zone are read in ``zone``.
+
+    A time too far for microseconds is the farthest there is: still in the future, or in the past.
+    """
+    if times.type == UTC_TIME:
+        return times
+    if times.type.tz is not None or zone == "UTC":
+        return _micros(times, _FARTHEST).cast(UTC_TIME)
+    times = _micros(times, _FARTHEST - 86_400 * SECOND)  # room for the zone's offset
+    times = pc.assume_timezone(times, zone, ambiguous="earliest", nonexistent="earliest")
+    return times.cast(UTC_TIME)
+
+
+def _micros(times: pa.Array, far: int) -> pa.Array:
+    """Times in microseconds, none further than ``far`` from the epoch."""
+    kind = pa.timestamp("us", times.type.tz)
+    if times.type.unit == "ns":
+        return times.cast(kind, safe=False)
+    tick = _TICKS[times.type.unit]
+    ticks = pc.max_element_wise(times.cast(pa.int64()), -(far // tick), skip_nulls=False)
+    ticks = pc.min_element_wise(ticks, far // tick, skip_nulls=False)
+    return pc.multiply(ticks, tick).cast(kind)
 
 
 def is_dead(reason: str | None) -> bool:
@@ -121,7 +141,26 @@ def _as_json(rows: pa.RecordBatch, columns: list[str]) -> Iterator[str]:
     for row in _as_dicts(rows.select(kept)):
         if row.get(RAW) is None:
             row.pop(RAW, None)
-        yield json.dumps(row, default=_plain, sort_keys=True, ensure_ascii=False)
+        yield _dump(row)
+
+
+def _dump(row: dict[str, Any]) -> str:
+    write = partial(json.dumps, default=_plain, sort_keys=True, ensure_ascii=False, allow_nan=False)
+    try:
+        return write(row)
+    except ValueError:  # NaN and the infinities are not JSON
+        return write(_finite(row))
+
+
+def _finite(value: Any) -> Any:
+    """The value with text instead of the numbers that JSON does not have."""
+    if isinstance(value, dict):
+        return {name: _finite(part) for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(part) for part in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return json.dumps(value)
+    return value
 
 
 def _as_dicts(rows: pa.RecordBatch) -> list[dict[str, Any]]:
@@ -129,7 +168,9 @@ def _as_dicts(rows: pa.RecordBatch) -> list[dict[str, Any]]:
         return rows.to_pylist()  # type: ignore[no-any-return]
     except (OverflowError, ValueError):
         columns = [[_value(scalar) for scalar in column] for column in rows.columns]
-        return [dict(zip(rows.schema.names, row, strict=True)) for row in zip(*columns, strict=True)]
+        return [
+            dict(zip(rows.schema.names, row, strict=True)) for row in zip(*columns, strict=True)
+        ]
 
 
 def _value(scalar: pa.Scalar) -> Any:

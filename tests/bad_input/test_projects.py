@@ -1,0 +1,255 @@
+"""Projects that are wrong as written: YAML, the environment, names of columns, where code is."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.bad_input.shop import YAML, Shop, events, run_cli, table, untouched
+
+pytestmark = pytest.mark.usefixtures("no_java")
+ARCHIVE = YAML[YAML.index("    archive:") : YAML.index("pipelines:")]
+
+# What is edited, the line and YAML path where there is one, the rest of the message.
+YAMLS = {
+    "an unknown key": (
+        ("lateness: 10 min", "latenes: 10 min"),
+        ":4 (streams.plays.latenes): unknown key 'latenes'\n  fix: did you mean 'lateness'?",
+    ),
+    "a number without its unit": (
+        ("lateness: 10 min", "lateness: 10"),
+        ":4 (streams.plays.lateness): 10 is not a duration\n"
+        "  fix: write for example '10 min', '1h', '250 ms' or 'PT15M'; a number needs its unit",
+    ),
+    "a list where a name belongs": (
+        ("event_time: event_ts", "event_time: [event_ts]"),
+        ":3 (streams.plays.event_time): input should be a valid string",
+    ),
+    "a name that YAML takes for a truth": (
+        ("offset: seq", "offset: off"),
+        ":10 (streams.plays.archive.offset): input should be a valid string, found False\n"
+        "  fix: put it in quotes: YAML reads on, off, yes, no and numbers as what they look like",
+    ),
+    "an unknown stream": (
+        ("    sinks:", "    sources: {play: {order: position}}\n    sinks:"),
+        ":14 (pipelines.sums.sources.play): the stream 'play' is not defined\n"
+        "  fix: did you mean 'plays'?",
+    ),
+    "an archive without a namespace": (
+        ("logs.plays", "plays"),
+        ":7 (streams.plays.archive.table): 'plays' has no namespace\n"
+        "  fix: write namespace.table, for example marts.plays",
+    ),
+    "not YAML": (
+        ("  plays:\n", "  plays: [\n"),
+        ":4: not valid YAML: expected ',' or ']', but got ':'",
+    ),
+    "a variable that is not set": (
+        ("streams:", "home: ${NOT_SET_ANYWHERE}\nstreams:"),
+        ":1 (home): the environment variable NOT_SET_ANYWHERE is not set\n"
+        "  fix: export NOT_SET_ANYWHERE=…",
+    ),
+}
+
+
+@pytest.mark.parametrize(("edit", "text"), YAMLS.values(), ids=list(YAMLS))
+def test_a_file_that_is_wrong(shop: Shop, edit, text):
+    with untouched(shop):
+        wrong = shop.variant(edit)
+        wrong.plan().refuses(f"{wrong.path}{text}")
+
+
+COLUMNS = {
+    "event_time": (
+        ("event_time: event_ts", "event_time: event_tz"),
+        "event_time names the column 'event_tz', which logs.plays does not have\n"
+        "  fix: did you mean 'event_ts'?",
+    ),
+    "ingest_time": (
+        ("ingest_time: ingest_ts", "ingest_time: ingested_ts"),
+        "archive.ingest_time names the column 'ingested_ts', which logs.plays does not have\n"
+        "  fix: did you mean 'ingest_ts'?",
+    ),
+    "offset": (
+        ("offset: seq", "offset: position"),
+        "archive.offset names the column 'position', which logs.plays does not have\n"
+        "  fix: allowed: amount, country, event_ts, ingest_ts, key, part, seq",
+    ),
+    "region": (
+        ("offset: seq", "offset: seq\n      region: county"),
+        "archive.region names the column 'county', which logs.plays does not have\n"
+        "  fix: did you mean 'country'?",
+    ),
+    "an event time of another type": (
+        ("event_time: event_ts", "event_time: amount"),
+        "event_time 'amount' is int64, not a timestamp\n  fix: name a timestamp column",
+    ),
+    "an ingest time of another type": (
+        ("ingest_time: ingest_ts", "ingest_time: key"),
+        "archive.ingest_time 'key' is int64, not a timestamp\n  fix: name a timestamp column",
+    ),
+    "a stream without an archive": (
+        (ARCHIVE, "    live: {type: kafka, brokers: 'localhost:9092', topic: plays}\n"),
+        "the stream has no archive:, so it has no history to backfill from\n"
+        "  fix: give it an archive: in the YAML",
+    ),
+}
+
+
+@pytest.mark.parametrize(("edit", "text"), COLUMNS.values(), ids=list(COLUMNS))
+def test_a_stream_that_does_not_fit_its_archive(shop: Shop, edit, text):
+    with untouched(shop):
+        shop.variant(edit).plan().refuses(f"stream plays: {text}")
+
+
+CODE = {
+    "no module": (
+        "pipeline:sums",
+        "there is no module 'pipeline' in FOLDER\n  fix: write pipeline.py beside the YAML",
+    ),
+    "no package": (
+        "jobs.plays:sums",
+        "there is no module 'jobs.plays' in FOLDER\n  fix: write jobs/plays.py beside the YAML",
+    ),
+    "no function": (
+        "pipelines:sum",
+        "pipelines.py has no 'sum'\n  fix: did you mean 'sums'?",
+    ),
+    "no pipeline": (
+        "pipelines:F",
+        "pipelines:F is not a function\n  fix: write @pipeline above it",
+    ),
+    "a syntax error": (
+        "broken:sums",
+        "FOLDER/broken.py:2: invalid syntax\n  fix: correct the line",
+    ),
+    "a package that is not installed": (
+        "needy:sums",
+        "needy.py imports 'no_such_package', which is not installed\n"
+        "  fix: install no_such_package into the environment Tidemill runs in",
+    ),
+    "an import that fails": (
+        "failing:sums",
+        "failing.py cannot be imported: KeyError: 'EUR' (failing.py:2)\n"
+        "  fix: a module of pipelines only defines them; --verbose shows the trace",
+    ),
+    "an import that leaves": (
+        "leaving:sums",
+        "leaving.py cannot be imported: SystemExit: 3 (leaving.py:2)\n"
+        "  fix: a module of pipelines only defines them; --verbose shows the trace",
+    ),
+    "an unknown stream": (
+        "stranger:views",
+        "the parameter 'views' is neither a stream nor in sources:\n  fix: allowed: plays",
+    ),
+}
+MODULES = {
+    "broken": "def sums(plays):\n    return plays.(\n",
+    "needy": "import no_such_package\n",
+    "failing": "rates = {}\nRATE = rates['EUR']\n",
+    "leaving": "import sys\nsys.exit(3)\n",
+    "stranger": "def views(views):\n    return views\n",
+}
+
+
+@pytest.fixture(scope="module")
+def workshop(tmp_path_factory: pytest.TempPathFactory) -> Shop:
+    made = Shop.make(tmp_path_factory.mktemp("workshop"))
+    for name, text in MODULES.items():
+        (made.folder / f"{name}.py").write_text(text, "utf-8")
+    return made
+
+
+@pytest.mark.parametrize(("entry", "text"), CODE.values(), ids=list(CODE))
+def test_code_that_cannot_be_loaded(workshop: Shop, entry, text):
+    with untouched(workshop):
+        wrong = workshop.variant(("pipelines:sums", entry))
+        text = text.replace("FOLDER", str(workshop.folder))
+        wrong.plan().refuses(f"{wrong.path} (pipelines.sums): {text}")
+
+
+def test_sql_that_is_missing(workshop: Shop):
+    missing = workshop.folder / "missing.sql"
+    with untouched(workshop):
+        workshop.variant(("entry: pipelines:sums", "sql: missing.sql")).plan().refuses(
+            f"{missing}: missing.sql cannot be read: No such file or directory"
+        )
+
+
+def test_java_is_missing(workshop: Shop):
+    workshop.fill("logs.plays", table(events(2)))
+    with untouched(workshop):
+        workshop.plan().refuses(
+            "no Java found in JAVA_HOME /nowhere/java\n"
+            "  fix: install Java 17 or newer (Debian and Ubuntu: apt-get install "
+            "openjdk-17-jre-headless; macOS: brew install openjdk@17), or set JAVA_HOME",
+            code=1,
+        )
+
+
+CATALOGS = {
+    "a folder that cannot be made": (
+        "{warehouse: tidemill.yaml/lake}",
+        "catalog: the folder FOLDER/tidemill.yaml/lake cannot be made: Not a directory\n"
+        "  fix: give write permission, or set catalog.warehouse and catalog.uri elsewhere",
+    ),
+    "an unknown kind": (
+        "{uri: 'nonsense://lake'}",
+        "catalog nonsense://lake: the catalog cannot be opened: Could not infer the catalog type "
+        "from the uri: nonsense://lake\n  fix: check catalog: in the YAML; 'tidemill doctor' "
+        "tries it",
+    ),
+}
+
+
+@pytest.mark.parametrize(("catalog", "text"), CATALOGS.values(), ids=list(CATALOGS))
+def test_a_catalog_that_cannot_be_opened(shop: Shop, catalog, text):
+    with untouched(shop):
+        shop.variant(("streams:", f"catalog: {catalog}\nstreams:")).plan().refuses(
+            text.replace("FOLDER", str(shop.folder))
+        )
+
+
+def test_a_home_that_cannot_be_made(shop: Shop):
+    """What only looks says so; what would write is tried in test_runs."""
+    with untouched(shop):
+        shop.variant(("streams:", "home: tidemill.yaml/home\nstreams:")).cli("runs").refuses(
+            f"{shop.folder}/tidemill.yaml/home/registry.db: the run registry cannot be opened or "
+            "written: Not a directory\n  fix: check the folder's permissions and free space, move "
+            "a damaged file away, or set home: in the YAML",
+            code=1,
+        )
+
+
+def test_a_setting_of_spark_that_is_no_number(shop: Shop):
+    wrong = shop.variant(('"local[2]"}', '"local[2]", conf: {spark.sql.shuffle.partitions: many}}'))
+    with untouched(shop):
+        wrong.backfill().refuses(
+            "spark.conf.spark.sql.shuffle.partitions is 'many', not a number\n"
+            "  fix: write for example 8"
+        )
+
+
+def test_a_registry_that_is_damaged(tmp_path: Path):
+    shop = Shop.make(tmp_path)
+    shop.project.loaded.home.mkdir()
+    (shop.project.loaded.home / "registry.db").write_text(
+        "not a database, and long enough", "utf-8"
+    )
+    for command in (["runs"], ["status", "x"], ["resume", "x"]):
+        shop.cli(*command).refuses(
+            f"{tmp_path}/.tidemill/registry.db: the run registry cannot be opened or written: "
+            "file is not a database\n  fix: check the folder's permissions and free space, move a "
+            "damaged file away, or set home: in the YAML",
+            code=1,
+        )
+
+
+def test_init_does_not_overwrite_a_project(shop: Shop):
+    with untouched(shop):
+        found = run_cli("init", cwd=shop.folder)
+    assert found.code == 2
+    assert found.err == (
+        f"error: {shop.folder}: there is a tidemill.yaml already\n"
+        "  fix: run 'tidemill init' in an empty folder, or 'tidemill init FOLDER'\n"
+    )
+    assert shop.path.read_text("utf-8") == YAML
