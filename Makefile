@@ -22,7 +22,7 @@ demo: $(READY)  ## generate a day of playback events, plan, backfill, look at th
 
 check: $(READY)  ## fast: lint, types, tests without Spark
 	@$(MAKE) --no-print-directory lint types
-	@$(BIN)/pytest -q -m "not spark and not cluster and not kill"
+	@$(BIN)/pytest -q -m "not spark and not cluster and not kill and not slow"
 
 test: $(READY)  ## everything: lint, types, all tests (Spark, a cluster, kill -9)
 	@$(MAKE) --no-print-directory lint types

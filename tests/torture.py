@@ -18,9 +18,9 @@ from tests.reliability.scenario import RANGE, Yard, random_kills
 REPORT = Path(__file__).parents[1] / "docs" / "reliability.md"
 _HEAD = """# Reliability
 
-What `make torture` saw. Every line is one backfill of half a day (19 slices) whose driver was killed
-with `kill -9` at a random moment, resumed (sometimes by two processes at once, often while the
-old JVM still lived), and compared with an undisturbed run: output, late and dead rows equal as
+What `make torture` saw. Every line is one backfill of half a day (19 slices) whose driver was
+killed with `kill -9` at a random moment, resumed (sometimes by two processes at once, often while
+the old JVM still lived), and compared with an undisturbed run: output, late and dead rows equal as
 multisets, no data file referenced twice, counts equal.
 
 `make test` does the same with fixed seeds, and kills the driver after every single step of a

@@ -5,12 +5,14 @@ import time
 from pathlib import Path
 
 import pyarrow as pa
+import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
 from tidemill.sinks.commit import BatchStamp, commit_files
 from tidemill.sinks.tables import ensure_table
 from tidemill.sinks.writing import write_files
 
+pytestmark = pytest.mark.slow
 BATCHES = 2_000
 AROUND = 25
 

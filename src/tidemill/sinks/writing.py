@@ -89,7 +89,7 @@ def write_files(metadata: TableMetadata, io: FileIO, rows: pa.Table) -> list[Dat
     try:
         return list(_dataframe_to_data_files(table_metadata=metadata, df=rows, io=io))
     except OverflowError:  # pyiceberg's statistics have no year 10000: such files go without
-        blind = {**metadata.properties, "write.metadata.metrics.default-mode": "counts"}
+        blind = {**metadata.properties, "write.metadata.metrics.default": "counts"}
         metadata = metadata.model_copy(update={"properties": blind})
         return list(_dataframe_to_data_files(table_metadata=metadata, df=rows, io=io))
 
