@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.bad_input.shop import Shop, events, lent, table
+from tests.bad_input.shop import Shop, events, table
+from tests.bad_input.terminal import lent
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

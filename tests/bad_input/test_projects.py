@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.bad_input.shop import YAML, Shop, events, run_cli, table, untouched
+from tests.bad_input.shop import YAML, Shop, events, table, untouched
+from tests.bad_input.terminal import run_cli
 
 pytestmark = pytest.mark.usefixtures("no_java")
 ARCHIVE = YAML[YAML.index("    archive:") : YAML.index("pipelines:")]

@@ -2,11 +2,13 @@
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from tests.bad_input.shop import FROM, RANGE, TO, Shop, run_cli, untouched
+from tests.bad_input.shop import FACTS, FROM, RANGE, TO, Shop, untouched
+from tests.bad_input.terminal import run_cli
 
 pytestmark = pytest.mark.usefixtures("no_java")
 
@@ -133,10 +135,6 @@ def test_a_backfill_that_cannot_be_begun(shop: Shop, arguments, text):
 
 
 def test_one_table_for_two_outputs(shop: Shop):
-    from dataclasses import replace
-
-    from tests.bad_input.shop import FACTS
-
     both = shop.variant(
         ("sums:\n    entry", "sums:\n    sources: {plays: {meta: true}}\n    entry"),
         ("key: [key, t]}", "key: [key, t]}\n      again: {table: marts.again, time: t}"),

@@ -1,3 +1,4 @@
+import errno
 import json
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
@@ -227,6 +228,17 @@ def test_an_error_that_is_no_question_is_raised(catalog, monkeypatch):
     interfere(monkeypatch, catalog, raising(KeyError("a bug"), applied=False))
     with pytest.raises(KeyError):
         commit_files(catalog, NAME, stamp(0), make_files(catalog, [1]))
+    assert rows(catalog) == []
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EACCES, errno.EROFS])
+def test_a_place_that_cannot_be_written_is_said_at_once(catalog, monkeypatch, number):
+    calls = interfere(monkeypatch, catalog, raising(OSError(number, "no room"), applied=False))
+    with pytest.raises(SinkError, match="batch 4 cannot be written: no room") as raised:
+        commit_files(catalog, NAME, stamp(4), make_files(catalog, [1]))
+    assert raised.value.where == f"table {NAME}"
+    assert "free space" in raised.value.fix
+    assert len(calls) == 1
     assert rows(catalog) == []
 
 

@@ -55,9 +55,9 @@ class Edge(click.Group):
 
 
 def _quieten_spark() -> None:
-    """PySpark writes a page of JSON beside the error it raises for a mistake in a query."""
-    for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
-        logging.getLogger(name).disabled = True
+    """PySpark and py4j log the traces of errors that they also raise, in pages."""
+    for name in ("py4j", "DataFrameQueryContextLogger", "SQLQueryContextLogger"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
 
 
 @click.group(cls=Edge, context_settings={"help_option_names": ["-h", "--help"]})

@@ -20,7 +20,8 @@ from tidemill.runtime.committer import Committer
 from tidemill.runtime.driver import Driver
 from tidemill.runtime.lease import hold_lease, record_jvm
 from tidemill.runtime.registry import BatchRecord, Registry, RunState
-from tidemill.runtime.session import build_session, warm_workers
+from tidemill.runtime.session import build_session
+from tidemill.runtime.warming import warm_workers
 from tidemill.sinks.tables import ensure_table
 from tidemill.sinks.writing import OUTPUT, Target
 from tidemill.sources.control import update_control

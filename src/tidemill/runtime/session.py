@@ -7,16 +7,14 @@ import re
 import shutil
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tidemill.errors import RunError
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import SparkSession
 
     from tidemill.config.spark import SparkConfig
@@ -81,23 +79,6 @@ def _reason(error: Exception) -> str:
     lines = str(error).splitlines() or [type(error).__name__]
     java = [line.removeprefix(": ") for line in lines if line.startswith(": ")]
     return (java or lines)[0]
-
-
-def warm_workers(spark: SparkSession) -> None:
-    """Start the Python workers' daemon in the background, while the query is being built.
-
-    Its imports take as long as everything else before the first batch; failing here is harmless.
-    """
-
-    def start() -> None:
-        with suppress(Exception):
-            spark.range(1, numPartitions=1).mapInArrow(_pass_on, "id long").collect()
-
-    threading.Thread(target=start, name="warm workers", daemon=True).start()
-
-
-def _pass_on(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    return batches
 
 
 @contextmanager

@@ -9,6 +9,7 @@ again. pyiceberg's own retry is off: it would rebuild and commit without our loo
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import logging
 import random
@@ -35,6 +36,8 @@ _FOR_OUR_COMMITS = {
 """Laid over the loaded metadata, not written to the table: no retry but ours, and manifests merged
 as we go, so that a commit reads and writes a short list however many came before."""
 _TRIES = 60
+_NO_PLACE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM)
+"""Errors that no number of tries mends; the metadata was not written, so nothing was committed."""
 RUN_IN_SUMMARY = "tidemill.run"
 
 
@@ -107,6 +110,12 @@ def _try_commit(table: Table, stamp: BatchStamp, files: Sequence[DataFile]) -> b
         _LOG.info("commit of batch %s met another writer: %s", stamp.batch, error)
         return False
     except _unknown_results() as error:
+        if isinstance(error, OSError) and error.errno in _NO_PLACE:
+            raise SinkError(
+                f"batch {stamp.batch} cannot be written: {error.strerror}",
+                where=f"table {'.'.join(table.name())}",
+                fix="free space or give write permission, then 'tidemill resume'",
+            ) from None
         _LOG.warning("commit of batch %s has an unknown result, looking: %s", stamp.batch, error)
         return False
     return True

@@ -7,10 +7,15 @@ archive, so imports stay inside the methods that need them.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+
+from tidemill.planning.manifest import Manifest, next_boundary
+from tidemill.sources.control import read_released
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -18,6 +23,12 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from tidemill.sources.slicing import Slicing
+
+
+def _open(options: dict[str, str]) -> Slicing:
+    from tidemill.sources.slicing import Slicing
+
+    return Slicing(options)
 
 
 class TidemillSource(DataSource):
@@ -46,27 +57,37 @@ class SliceReader(DataSourceStreamReader):
         self.options = options
 
     @cached_property
-    def slicing(self) -> Slicing:
-        """The opened source; driver only."""
-        from tidemill.sources.slicing import Slicing
+    def _manifest(self) -> Manifest:
+        return Manifest.from_json((self._folder / "manifest.json").read_text("utf-8"))
 
-        return Slicing(self.options)
+    @property
+    def _folder(self) -> Path:
+        return Path(self.options["run"])
+
+    @cached_property
+    def _opening(self) -> Future[Slicing]:
+        """Opening the archive takes seconds of imports: done while Spark prepares the batch."""
+        return ThreadPoolExecutor(1).submit(_open, self.options)
 
     def initialOffset(self) -> dict[str, Any]:
         """Before the first slice."""
-        return self._offset(self.slicing.frontiers[0])
+        _ = self._opening
+        return self._offset(self._manifest.frontiers[0])
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """The next boundary, if it is released; else the start, which means nothing new."""
         del limit
-        return self._offset(self.slicing.advance(int(start["frontier"])))
+        _ = self._opening
+        released = read_released(self._folder, self.options["source"])
+        frontier = next_boundary(self._manifest.frontiers, int(start["frontier"]), released)
+        return self._offset(frontier)
 
     def _offset(self, frontier: int) -> dict[str, Any]:
         return {"source": self.options["source"], "frontier": frontier}
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """The tasks of the slice, each with all an executor needs."""
-        tasks = self.slicing.tasks(int(start["frontier"]), int(end["frontier"]))
+        tasks = self._opening.result().tasks(int(start["frontier"]), int(end["frontier"]))
         return [InputPartition(task) for task in tasks]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

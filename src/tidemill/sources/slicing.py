@@ -11,9 +11,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tidemill.planning.manifest import Manifest, next_boundary
+from tidemill.planning.manifest import Manifest
 from tidemill.sources.base import needed_columns, stream_schema
-from tidemill.sources.control import read_released
 from tidemill.sources.opening import reopen_reader
 from tidemill.sources.reading import SliceTask
 from tidemill.sources.sidefile import side_name
@@ -49,10 +48,6 @@ class Slicing:
     @cached_property
     def _extents(self) -> list[tuple[Any, Extent]]:
         return self.reader.extents(self.frontiers[0], self.manifest.boundaries[-1])
-
-    def advance(self, frontier: int) -> int:
-        """The next boundary if it is released, else where we are."""
-        return next_boundary(self.frontiers, frontier, read_released(self.folder, self.source))
 
     def tasks(self, low: int, high: int) -> list[SliceTask]:
         """The tasks of the slice; the first one carries the mark."""

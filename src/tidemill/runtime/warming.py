@@ -1,0 +1,62 @@
+"""Start Spark's Python processes in the background, while the query is being built.
+
+Before it reads a row, Spark starts four of them one after the other: to make a data source, to plan
+its read, the workers' daemon, and a planner of its own per stream. A read of one made-up row starts
+the first three at once.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+    from pyspark.sql.types import StructType
+
+
+class OneRow(DataSource):
+    """A table of one row."""
+
+    @classmethod
+    def name(cls) -> str:
+        """As in ``spark.read.format("tidemill_one_row")``."""
+        return "tidemill_one_row"
+
+    def schema(self) -> str:
+        """One column."""
+        return "id long"
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Reads the row."""
+        del schema
+        return OneRowReader()
+
+
+class OneRowReader(DataSourceReader):
+    """Yields the row."""
+
+    def read(self, partition: InputPartition) -> Iterator[tuple[int]]:
+        """On an executor."""
+        del partition
+        yield (1,)
+
+
+def warm_workers(spark: SparkSession) -> None:
+    """Start what Spark will need; failing here is harmless, it is started later then."""
+
+    def start() -> None:
+        with suppress(Exception):
+            spark.dataSource.register(OneRow)
+            spark.read.format(OneRow.name()).load().mapInArrow(_pass_on, "id long").collect()
+
+    threading.Thread(target=start, name="warm workers", daemon=True).start()
+
+
+def _pass_on(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    return batches

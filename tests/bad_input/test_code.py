@@ -1,0 +1,238 @@
+"""Pipelines that cannot keep the promise, or are plainly wrong: refused when they are planned."""
+
+import pytest
+
+from tests.bad_input.shop import YAML, Shop, events, table, untouched
+from tests.bad_input.terminal import Outcome
+
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("lend")]
+
+CODE = """\
+from pyspark.sql import DataFrame, SparkSession, functions as F
+
+
+def by_window(plays, value):
+    windows = plays.groupBy(F.window("event_ts", "10 minutes"), "key").agg(value.alias("v"))
+    return windows.select(F.col("window.start").alias("t"), "key", "v")
+
+
+def row_wise(plays, *columns):
+    return plays.select(F.col("event_ts").alias("t"), "key", *columns)
+
+
+def static_join(plays):
+    names = SparkSession.active().createDataFrame([(1, "a")], "key long, name string")
+    return row_wise(plays.join(names, "key"), "name")
+
+
+def bounded_join(plays):
+    left = plays.select("key", F.col("event_ts").alias("t"))
+    right = plays.select(F.col("key").alias("k"), F.col("event_ts").alias("u"))
+    within = F.expr("key = k and u between t - interval 1 minute and t")
+    return left.join(right, within).select("t", "key", "u")
+
+
+def sessions(plays):
+    made = plays.groupBy(F.session_window("event_ts", "5 minutes"), "key").count()
+    return made.select(F.col("session_window.start").alias("t"), "key", "count")
+
+
+def fails(plays):
+    rates = {}
+    return row_wise(plays, F.lit(rates["EUR"]))
+"""
+ENTRY = "    entry: pipelines:NAME\n"
+# The code of a pipeline, the name it is refused by, what to use instead.
+REFUSED = {
+    "by_window(plays, F.first('amount'))": (
+        "first",
+        "use min or max of a column, or order: position with a fold",
+    ),
+    "by_window(plays, F.collect_list('amount'))": (
+        "collect_list",
+        "use count, sum, min or max; a list has the order of arrival",
+    ),
+    "by_window(plays, F.max_by('amount', 'seq'))": (
+        "max_by",
+        "use max of a struct: max(struct(time, value))",
+    ),
+    "row_wise(plays, F.current_timestamp().alias('v'))": (
+        "current_timestamp",
+        "use the event time, or the ingest time: sources: {…: {meta: true}} gives _meta",
+    ),
+    "row_wise(plays, F.rand().alias('v'))": (
+        "rand",
+        "derive it from the row: hash(key), xxhash64(…)",
+    ),
+    "row_wise(plays, F.expr('uuid() as v'))": (
+        "uuid",
+        "derive it from the row: hash(key), xxhash64(…)",
+    ),
+    "row_wise(plays.dropDuplicates(['key']))": (
+        "deduplicate",
+        "group by the key and a time window, with min or max of the other columns",
+    ),
+    "row_wise(plays.dropDuplicatesWithinWatermark(['key']))": (
+        "deduplicate_within_watermark",
+        "group by the key and a time window, with min or max",
+    ),
+    "row_wise(plays).limit(5)": (
+        "global_limit, local_limit",
+        "rows of a stream have no first; filter by value instead",
+    ),
+    "row_wise(plays).mapInArrow(lambda rows: rows, 't timestamp, key long')": (
+        "map_in_arrow",
+        "use column expressions or a UDF; a batch of rows depends on the cut",
+    ),
+    "static_join(plays)": (
+        "logical_rdd",
+        "a table read beside the stream is not pinned; make it a stream",
+    ),
+}
+# The code of a pipeline, and all that is said after "pipeline NAME: ".
+WRONG = {
+    "row_wise(plays, 'amont')": (
+        "[UNRESOLVED_COLUMN.WITH_SUGGESTION] A column, variable, or function parameter with name "
+        "`amont` cannot be resolved. Did you mean one of the following? [`amount`, `key`, "
+        "`part`, `seq`, `country`]. SQLSTATE: 42703\n  fix: correct the pipeline"
+    ),
+    "row_wise(plays, plays.amont)": (
+        "its code failed: PySparkAttributeError: [ATTRIBUTE_NOT_SUPPORTED] Attribute `amont` is "
+        "not supported. (pipelines.py:LINE)\n"
+        "  fix: correct the pipeline; --verbose shows the trace"
+    ),
+    "fails(plays)": (
+        "its code failed: KeyError: 'EUR' (pipelines.py:32)\n"
+        "  fix: correct the pipeline; --verbose shows the trace"
+    ),
+    "None": "it returned NoneType, not a DataFrame",
+    "{'output': 5}": "its output 'output' is not a DataFrame",
+    "plays.sparkSession.range(5)": (
+        "its output 'output' does not come from a stream\n"
+        "  fix: build outputs from the DataFrames the pipeline is given"
+    ),
+    "{'big': plays, 'small': plays}": (
+        "the output 'big' has no sink\n  fix: add it to sinks:; allowed: output"
+    ),
+    "plays.select('event_ts', 'key')": (
+        "the sink 'output' names the column 't', which its output lacks\n"
+        "  fix: allowed: event_ts, key"
+    ),
+    "plays.select(F.col('key').alias('t'))": (
+        "the time 't' of the sink 'output' is a long\n  fix: name a timestamp column"
+    ),
+}
+MARGINS = {
+    "sessions(plays)": "session_window, output.t (not an event time or a window's start or end)",
+    "bounded_join(plays)": "join",
+}
+
+
+@pytest.fixture(scope="module")
+def workshop(tmp_path_factory: pytest.TempPathFactory) -> Shop:
+    """One project with a pipeline for every piece of code above, named p0, p1, …"""
+    code, text = CODE, YAML[: YAML.index("pipelines:")] + "pipelines:\n"
+    for number, made in enumerate((*REFUSED, *WRONG, *MARGINS)):
+        code += f"\n\ndef p{number}(plays):\n    return {made}\n"
+        text += (
+            f"  p{number}:\n    entry: pipelines:p{number}\n"
+            f"    sinks: {{output: {{table: marts.p{number}, time: t}}}}\n"
+        )
+    made = Shop.make(tmp_path_factory.mktemp("workshop"), text, code)
+    made.fill("logs.plays", table(events(2)))
+    return made
+
+
+def plan_of(workshop: Shop, made: str, *edits: tuple[str, str]) -> tuple[str, Outcome]:
+    """The pipeline with this code: its name, and how planning it ends."""
+    name = f"p{[*REFUSED, *WRONG, *MARGINS].index(made)}"
+    named = [(old.replace("NAME", name), new.replace("NAME", name)) for old, new in edits]
+    project = workshop.variant(*named)
+    with untouched(workshop):
+        return name, project.plan(pipeline=name)
+
+
+@pytest.mark.parametrize("made", REFUSED)
+def test_what_depends_on_arrival_the_clock_or_the_cut(workshop: Shop, made):
+    names, advice = REFUSED[made]
+    pipeline, found = plan_of(workshop, made)
+    found.refuses(
+        f"pipeline {pipeline}: the pipeline uses {names}, which can give other rows in a backfill "
+        f"than live\n  fix: {names.split(',')[0]}: {advice}; or accept it: allow: [{names}]"
+    )
+
+
+@pytest.mark.parametrize("made", [*REFUSED][:4])
+def test_allow_accepts_it_and_the_plan_says_so(workshop: Shop, made):
+    name, _ = REFUSED[made]
+    _, found = plan_of(workshop, made, (ENTRY, f"{ENTRY}    allow: [{name}]\n"))
+    assert found.code == 0, found.err
+    risk = f"  • {name} is allowed by the YAML, and can give other rows in a backfill than live\n"
+    assert risk in found.out
+
+
+@pytest.mark.parametrize("made", WRONG)
+def test_code_that_is_wrong(workshop: Shop, made):
+    pipeline, found = plan_of(workshop, made)
+    lines = (workshop.folder / "pipelines.py").read_text("utf-8").splitlines()
+    line = 1 + lines.index(f"    return {made}")
+    found.refuses(f"pipeline {pipeline}: {WRONG[made].replace('LINE', str(line))}")
+
+
+@pytest.mark.parametrize("made", MARGINS)
+def test_what_reaches_over_the_range_must_say_how_far(workshop: Shop, made):
+    _, found = plan_of(workshop, made)
+    found.refuses(
+        f"how much input [from, to) needs is not known for: {MARGINS[made]}\n"
+        "  fix: say warm_up: and look_ahead: in the pipeline's YAML (or --warm-up and "
+        "--look-ahead); 0 means none"
+    )
+
+
+def test_sinks_that_do_not_fit(workshop: Shop):
+    """No time for a stateful pipeline, a key that is not there, an output that is not there."""
+    made = "by_window(plays, F.first('amount'))"
+    allow = (ENTRY, f"{ENTRY}    allow: [first]\n")
+    sink = "{output: {table: marts.NAME, time: t}}"
+    for new, text in {
+        "{output: {table: marts.NAME}}": (
+            "the sink 'output' has no time: and the pipeline is stateful\n"
+            "  fix: name the output column the range is about: time: <column>"
+        ),
+        "{output: {table: marts.NAME, time: t, key: kee}}": (
+            "pipeline p0: the sink 'output' names the column 'kee', which its output lacks\n"
+            "  fix: did you mean 'key'?"
+        ),
+        "{output: {table: marts.NAME, time: t}, more: {table: marts.more}}": (
+            "pipeline p0: the sink 'more' has no output\n"
+            "  fix: return it from the pipeline; allowed: output"
+        ),
+    }.items():
+        plan_of(workshop, made, allow, (sink, new))[1].refuses(text)
+
+
+def test_sql_that_is_wrong(workshop: Shop):
+    for sql, text in {
+        "selec 1 from plays": (
+            "[PARSE_SYNTAX_ERROR] Syntax error at or near 'selec'. SQLSTATE: 42601 (line 1, pos 0) "
+            "== SQL == selec 1 from plays ^^^"
+        ),
+        "select t from plays": (
+            "[UNRESOLVED_COLUMN.WITH_SUGGESTION] A column, variable, or function parameter with "
+            "name `t` cannot be resolved. Did you mean one of the following? [`key`, `part`, "
+            "`seq`, `amount`, `country`]. SQLSTATE: 42703; line 1 pos 7"
+        ),
+    }.items():
+        pipeline, found = plan_of(workshop, "None", (ENTRY, f"    sql: {sql}\n"))
+        found.refuses(f"pipeline {pipeline}: {text}\n  fix: correct the pipeline")
+
+
+def test_what_spark_cannot_stream(workshop: Shop):
+    sql = "    sql: select key, count(*) as n, max(event_ts) as t from plays group by key\n"
+    plan_of(workshop, "None", (ENTRY, sql))[1].refuses(
+        "Spark cannot run the output 'output' as a stream: "
+        "[STREAMING_OUTPUT_MODE.UNSUPPORTED_OPERATION] Invalid streaming output mode: append. This "
+        "output mode is not supported for streaming aggregations without watermark on streaming "
+        "DataFrames/DataSets. SQLSTATE: 42KDE\n"
+        "  fix: aggregate over a time window of the event time; joins need a bound in event time"
+    )
