@@ -112,7 +112,11 @@ def test_what_does_not_need_spark_loads_without_it():
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-SPARK_ONLY = {"tidemill.sources.datasource", "tidemill.starter.pipelines"}
+SPARK_ONLY = {
+    "tidemill.runtime.warming",
+    "tidemill.sources.datasource",
+    "tidemill.starter.pipelines",
+}
 
 
 def test_every_other_module_loads_where_there_is_no_spark():

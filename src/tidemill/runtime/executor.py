@@ -21,7 +21,6 @@ from tidemill.runtime.driver import Driver
 from tidemill.runtime.lease import hold_lease, record_jvm
 from tidemill.runtime.registry import BatchRecord, Registry, RunState
 from tidemill.runtime.session import build_session
-from tidemill.runtime.warming import warm_workers
 from tidemill.sinks.tables import ensure_table
 from tidemill.sinks.writing import OUTPUT, Target
 from tidemill.sources.control import update_control
@@ -129,7 +128,7 @@ def _drive(
         modules=work.loaded.base,
         log=work.folder.path / "spark.log",
     )
-    warm_workers(spark)
+    _warm(spark)
     record_jvm(work.folder.path, spark.sparkContext._gateway.proc.pid)
     try:
         slicings = {source: Slicing(work.options(source)) for source in manifest.sources}
@@ -142,6 +141,12 @@ def _drive(
     finally:
         if given is None:
             spark.stop()
+
+
+def _warm(spark: SparkSession) -> None:
+    from tidemill.runtime.warming import warm_workers
+
+    warm_workers(spark)
 
 
 def prepare_tables(catalog: Catalog, manifest: Manifest) -> dict[str, Target]:
