@@ -34,7 +34,7 @@ fi
 [ -x "$venv/bin/python" ] || "$python" -m venv "$venv"
 uv_version=$(sed -n 's/^uv==\([0-9.]*\).*/\1/p' requirements.lock)
 if [ ! -x "$venv/bin/uv" ]; then
-  "$venv/bin/python" -m pip --version >/dev/null 2>&1 || "$venv/bin/python" -m ensurepip -q
+  "$venv/bin/python" -m pip --version >/dev/null 2>&1 || "$venv/bin/python" -m ensurepip >/dev/null
   "$venv/bin/python" -m pip install -q --disable-pip-version-check "uv==$uv_version"
 fi
 VIRTUAL_ENV="$venv" "$venv/bin/uv" pip install -q --require-hashes -r requirements.lock
