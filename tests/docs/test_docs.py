@@ -52,4 +52,4 @@ def test_the_readme_pipeline_is_the_one_init_writes() -> None:
 
 def test_no_page_names_a_local_path() -> None:
     for page in PAGES:
-        assert "/work/" not in page.read_text("utf-8"), page.name
+        assert str(ROOT) not in page.read_text("utf-8"), page.name
