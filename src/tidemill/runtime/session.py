@@ -20,6 +20,15 @@ if TYPE_CHECKING:
     from tidemill.config.spark import SparkConfig
 
 MINIMUM_JAVA = 17
+_LITTLE_HISTORY = {
+    "spark.ui.retainedJobs": "10",
+    "spark.ui.retainedStages": "10",
+    "spark.ui.retainedTasks": "100",
+    "spark.sql.ui.retainedExecutions": "5",
+    "spark.sql.streaming.ui.retainedQueries": "5",
+    "spark.sql.streaming.ui.retainedProgressUpdates": "5",
+}
+"""Spark keeps what its page would show even when the page is off: memory that grows by batches."""
 _FIX = (
     "install Java 17 or newer (Debian and Ubuntu: apt-get install openjdk-17-jre-headless; macOS: "
     "brew install openjdk@17), or set JAVA_HOME"
@@ -101,6 +110,7 @@ def _settings(config: SparkConfig, shuffles: int, modules: Path | None) -> dict[
     logging = Path(__file__).with_name("log4j2.properties")
     ours = {
         "spark.ui.enabled": "false",
+        **_LITTLE_HISTORY,
         "spark.driver.memory": config.memory or "2g",
         "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile=file:{logging}",
         "spark.ui.showConsoleProgress": "false",

@@ -76,9 +76,18 @@ def _on_time(judged: Judged, task: SliceTask) -> tuple[pa.RecordBatch, Counts]:
         inside = pc.and_(pc.greater_equal(event, low), pc.less(event, high))
         keep = pc.fill_null(inside if keep is None else pc.and_(keep, inside), False)
         counts += Counts(suppressed=counts.on_time - (pc.sum(keep).as_py() or 0))
+    rows = rows.select(_wanted(task, rows.schema.names))
     if keep is not None:
         rows, event, ingest = rows.filter(keep), event.filter(keep), ingest.filter(keep)
     return _shape(rows, event, ingest, task), counts
+
+
+def _wanted(task: SliceTask, names: list[str]) -> list[str]:
+    """The columns that go on: what only the verdict needed is not copied again."""
+    wanted = {*task.schema.names}
+    if META in wanted:
+        wanted |= {task.pin.partition or "", task.pin.offset or ""}
+    return [name for name in names if name in wanted]
 
 
 def _shape(
