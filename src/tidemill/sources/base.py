@@ -24,15 +24,13 @@ RAW = "_raw"
 class Piece:
     """What one task reads of one file: rows with ingest time in ``[start, end)``.
 
-    ``handle`` is the reader's own description of the file; it travels to executors. ``whole`` says
-    that every row of the file lies in the range, so that none has to be looked at.
+    ``handle`` is the reader's own description of the file; it travels to executors.
     """
 
     handle: Any
     start: int
     end: int
     rows: int
-    whole: bool = False
 
 
 class ArchiveReader(Protocol):

@@ -110,21 +110,15 @@ class IcebergReader:
         from pyiceberg.expressions import And
 
         by_time = ingest_filter(self.pin.ingest_time, start, end, self.zoned)
-        return by_time if self.pin.where is None else And(by_time, self._where())
-
-    def _where(self) -> BooleanExpression:
-        from pyiceberg.expressions import AlwaysTrue
-
         where = self.pin.where
-        return AlwaysTrue() if where is None else parse_filter(where, self.pin.location)
+        return by_time if where is None else And(by_time, parse_filter(where, self.pin.location))
 
     def read(self, piece: Piece, columns: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
         """One file's rows of the slice: deletes applied, schema evolved, filters pushed down."""
         from pyiceberg.io.pyarrow import ArrowScan
 
         schema = self.metadata.schema().select(*columns)
-        condition = self._where() if piece.whole else self._filter(piece.start, piece.end)
-        scan = ArrowScan(self.metadata, self.io, schema, condition)
+        scan = ArrowScan(self.metadata, self.io, schema, self._filter(piece.start, piece.end))
         try:
             yield from scan.to_record_batches([piece.handle])
         except (OSError, pa.ArrowInvalid) as error:

@@ -23,7 +23,6 @@ def pieces_of(extents: Sequence[tuple[Any, Extent]], start: int, end: int) -> li
     A piece spans no more than its file does, so that cutting it by time cuts its rows.
     """
     found: dict[str, Piece] = {}
-    crossing = {e.file for _, e in extents if e.first < start or e.end > end}
     for handle, extent in extents:
         if extent.first < end and extent.last >= start:
             low, high = max(extent.first, start), min(extent.end, end)
@@ -31,7 +30,7 @@ def pieces_of(extents: Sequence[tuple[Any, Extent]], start: int, end: int) -> li
             known = found.get(extent.file)
             if known is not None:
                 low, high, rows = min(low, known.start), max(high, known.end), rows + known.rows
-            found[extent.file] = Piece(handle, low, high, max(1, rows), extent.file not in crossing)
+            found[extent.file] = Piece(handle, low, high, max(1, rows))
     return [found[file] for file in sorted(found)]
 
 
