@@ -49,7 +49,7 @@ def _locked(file: TextIO, patience: float) -> bool:
         except BlockingIOError:
             if time.monotonic() > deadline:
                 return False
-            time.sleep(0.05)
+            time.sleep(0.002)
 
 
 def is_held(folder: Path) -> bool:
