@@ -1,11 +1,14 @@
 """What all tests share: how Hypothesis runs, and one Spark session for all of them."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+os.environ.setdefault("POLARS_MAX_THREADS", "1")  # as executors have it; small frames run faster
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

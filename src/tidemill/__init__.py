@@ -5,9 +5,10 @@ from typing import TYPE_CHECKING, Any
 from tidemill.pipeline import Pipeline, pipeline
 
 if TYPE_CHECKING:
+    from tidemill.folds.builtin import sessions
     from tidemill.project import Project, load
 
-__all__ = ["Pipeline", "Project", "load", "pipeline"]
+__all__ = ["Pipeline", "Project", "load", "pipeline", "sessions"]
 __version__ = "0.1.0"
 
 
@@ -17,4 +18,8 @@ def __getattr__(name: str) -> Any:
         from tidemill import project
 
         return getattr(project, name)
+    if name in __all__:
+        from tidemill.folds import builtin
+
+        return getattr(builtin, name)
     raise AttributeError(f"module 'tidemill' has no attribute {name!r}")

@@ -16,7 +16,7 @@ from tidemill.config.loader import LoadedConfig
 from tidemill.errors import PlanError, RunError
 from tidemill.planning.manifest import Manifest, SinkPin
 from tidemill.planning.plan import BackfillPlan, BackfillRequest
-from tidemill.runtime.lease import is_held
+from tidemill.runtime.lease import hold_lease, is_held
 from tidemill.runtime.planner import (
     code_fingerprint,
     make_plan,
@@ -40,8 +40,13 @@ from tidemill.types import (
 )
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyiceberg.catalog import Catalog
     from pyspark.sql import SparkSession
+
+    from tidemill.runtime.latereport import LateReport
+    from tidemill.runtime.rewind import Rewound
+    from tidemill.runtime.states import RunStates, StateSummary
 
 When = datetime | str
 Length = timedelta | str
@@ -267,6 +272,10 @@ class Project:
             event_range_at_source=any(sink.time is None for sink in config.sinks.values()),
             rate=plan.request.rate,
             expected_rows=plan.rows,
+            folds={fold.use.name: fold.pin for fold in plan.facts.folds},
+            spare=plan.facts.spare,
+            buckets=config.buckets or shuffles(self.config.spark),
+            keep_batches=config.keep_batches,
         )
 
     def resume(
@@ -310,6 +319,23 @@ class Project:
 
         execute(self.loaded, RunFolder.of(self.loaded.home, manifest.run), registry, report, spark)
         return self.status(manifest.run)
+
+    def rewind(self, run: str, batch: int | None = None) -> Rewound:
+        """Take a run that is not driven back to a batch; `resume` runs the ones after it again.
+
+        Without a batch: to the last one whose state is whole. Tables keep what they have.
+        """
+        from tidemill.runtime.rewind import rewind
+
+        record = self.registry.get(run)
+        folder = RunFolder.of(self.loaded.home, run)
+        manifest = folder.read_manifest()
+        if record.state in (RunState.FINISHED, RunState.CANCELLED):
+            raise RunError(f"the run {run} is {record.state}: there is nothing to repeat")
+        with hold_lease(folder.path, run):
+            found = rewind(folder, manifest, batch)
+            self.registry.set_state(run, RunState.STOPPED)
+        return found
 
     def pause(self, run: str) -> RunResult:
         """Hold a running run after its current slice; it keeps its place and its driver."""
@@ -369,6 +395,37 @@ class Project:
             seconds=record.seconds,
             error=record.error,
         )
+
+    def late(self, pipeline_or_run: str, source: str | None = None) -> LateReport:
+        """The late rows of a run, or of a pipeline's latest run that has a late table."""
+        from tidemill.runtime.late import read_late
+
+        return read_late(self.loaded, self.registry, pipeline_or_run, source)
+
+    def state(
+        self, run: str, operator: str | None = None, batch: int | None = None
+    ) -> list[StateSummary]:
+        """What each fold of a run keeps, as of a kept batch; by default the last whole one.
+
+        A finished run has closed everything: its last state is empty, earlier ones are not.
+        """
+        return self._states(run).summaries(operator, batch)
+
+    def state_of(
+        self, run: str, key: Any, operator: str | None = None, batch: int | None = None
+    ) -> pa.Table:
+        """The state rows of one key: a list with a value per key column, or the only value.
+
+        Text is read by the column's type. The schema's metadata says which state it is, as JSON.
+        """
+        values = key if isinstance(key, list | tuple) else [key]
+        return self._states(run).rows_of(values, operator, batch)
+
+    def _states(self, run: str) -> RunStates:
+        from tidemill.runtime.states import RunStates
+
+        self.registry.get(run)
+        return RunStates(RunFolder.of(self.loaded.home, run))
 
 
 def _is_paused(folder: RunFolder) -> bool:

@@ -12,8 +12,9 @@ import click
 
 from tidemill import __version__
 from tidemill.cli.backfill import backfill, plan, resume
+from tidemill.cli.inspect import late, state
 from tidemill.cli.options import redact
-from tidemill.cli.runs import cancel, pause, runs, status
+from tidemill.cli.runs import cancel, pause, rewind, runs, status
 from tidemill.cli.start import completion, doctor, init, schema
 from tidemill.errors import ConfigError, PlanError, TidemillError
 
@@ -71,15 +72,20 @@ def cli() -> None:
       tidemill plan PIPELINE …      the dry run: what a backfill would read
       tidemill backfill PIPELINE …  recompute a range into a shadow table
       tidemill runs                 what ran, and how it ended
+      tidemill late PIPELINE        which rows came late, and which lateness would do
     """
 
 
 for command in (
     *(init, doctor, schema, completion),
     *(plan, backfill, resume),
-    *(runs, status, pause, cancel),
+    *(runs, status, pause, cancel, rewind),
+    *(late, state),
 ):
     cli.add_command(command)
+for command in (cli, *cli.commands.values()):
+    # click's sign for lines to leave as they are is a control character; docstrings spell it out
+    command.help = (command.help or "").replace(r"\b", "\b")
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""``runs``, ``status``, ``pause``, ``cancel``."""
+"""``runs``, ``status``, ``pause``, ``cancel``, ``rewind``."""
 
 from __future__ import annotations
 
@@ -55,3 +55,32 @@ def pause(run: str, config: Path, as_json: bool) -> None:
 def cancel(run: str, config: Path, as_json: bool) -> None:
     """End a run for good; what is committed stays, pinned snapshots are let go."""
     _show(run, config, as_json, "cancel")
+
+
+@click.command()
+@run_argument
+@click.option(
+    "--to-batch",
+    "batch",
+    type=int,
+    metavar="M",
+    help="The last batch to keep; by default the last one whose state is whole.",
+)
+@common
+def rewind(run: str, batch: int | None, config: Path, as_json: bool) -> None:
+    r"""Take a stopped or failed run back to an earlier batch.
+
+    For a fold's state file that is missing or damaged. 'tidemill resume RUN' then runs the batches
+    after M again, with the same rows as before; what they gave to tables is not given twice.
+
+    \b
+      tidemill rewind 20260101_120000_ab12 --to-batch 41
+      tidemill resume 20260101_120000_ab12
+    """
+    found = open_project(str(config)).rewind(run, batch)
+    if as_json:
+        print_json(asdict(found))
+        return
+    click.echo(f"run {run} stands after batch {found.batch}")
+    if found.repeated:
+        click.echo(f"{len(found.repeated)} batches will run again: tidemill resume {run}")

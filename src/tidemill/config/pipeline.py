@@ -56,6 +56,14 @@ class PipelineConfig(Section):
     allow: list[str] = Field(
         [], description="Operators that do not keep the promise of equal rows, used all the same."
     )
+    buckets: int | None = Field(
+        None,
+        ge=1,
+        description="Into how many buckets folds divide their keys; as many as shuffles have.",
+    )
+    keep_batches: int = Field(
+        100, ge=2, description="How many batches one can go back: state, offsets and journal."
+    )
     sources: dict[str, SourceConfig] = Field({}, description="By parameter (or view) name.")
     sinks: dict[str, SinkConfig] = Field(min_length=1, description="By output name.")
 

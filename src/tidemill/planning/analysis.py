@@ -5,18 +5,26 @@ them, so it is tested without Spark and its result can be kept by the code's fin
 """
 
 import re
-from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from datetime import timedelta
 from typing import Any
 
+from tidemill.planning.chains import FoldFacts, FoldUse
+from tidemill.planning.lineage import (
+    PREPARE,
+    SOURCE_MARK,
+    Lineage,
+    fold_name,
+    output_of,
+    source_of,
+    time_struct,
+    unwrap,
+    window_size,
+)
+from tidemill.planning.paths import Margin, Paths, is_streaming_join
 from tidemill.planning.tree import Tree, build_tree
 
-SOURCE_MARK = "__tidemill_source__"
-"""A column of this prefix names the source a leaf of the plan belongs to."""
-
-_TIME_STRUCT = 4
-_DEEP = 200
 _STATEFUL_NODES = {
     "Join": "join",
     "Deduplicate": "dropDuplicates",
@@ -27,6 +35,10 @@ _STATEFUL_NODES = {
     "TransformWithState": "transformWithState",
     "FlatMapGroupsWithState": "flatMapGroupsWithState",
 }
+
+
+_AGGREGATING = {"window", "session_window", "sessions", "windows", "unique_counts", "top_n"}
+_RETAINING = {"join", "attribute", "deduplicate"}
 
 
 @dataclass(frozen=True)
@@ -54,6 +66,9 @@ class PipelineFacts:
     stateful: tuple[str, ...]
     schemas: dict[str, str]
     origins: dict[str, dict[str, str]]
+    folds: tuple[FoldFacts, ...] = ()
+    margins: dict[str, dict[str, Margin]] = field(default_factory=dict)
+    spare: int = 0  # µs by which Spark's watermark is held back, for folds before native operators
 
     @property
     def is_stateful(self) -> bool:
@@ -62,7 +77,8 @@ class PipelineFacts:
 
     def unbounded_operators(self) -> Iterator[str]:
         """Stateful operators whose reach in time cannot be computed."""
-        yield from (name for name in self.stateful if name != "window")
+        known = {"window", *(fold.use.kind for fold in self.folds)}
+        yield from (name for name in self.stateful if name not in known)
 
     def time_origin(self, output: str, column: str) -> str:
         """Where an output's time comes from: event_time, window_start, window_end, unknown."""
@@ -73,15 +89,20 @@ class PipelineFacts:
         """The kind of job, after Kappa+: what it must keep in memory while it runs."""
         if not self.stateful:
             return "stateless"
-        if set(self.stateful) <= {"window", "session_window"}:
+        if set(self.stateful) <= _AGGREGATING:
             return "aggregating windows"
-        return "retaining windows" if set(self.stateful) & {"join"} else "unbounded"
+        return "retaining windows" if set(self.stateful) & _RETAINING else "unbounded"
 
     def to_json(self) -> dict[str, Any]:
         """Plain values, for the cache."""
         return {
             **asdict(self),
             "windows": [window.size.total_seconds() for window in self.windows],
+            "folds": [fold.to_json() for fold in self.folds],
+            "margins": {
+                output: {column: margin.to_json() for column, margin in found.items()}
+                for output, found in self.margins.items()
+            },
         }
 
     @classmethod
@@ -94,6 +115,12 @@ class PipelineFacts:
             stateful=tuple(value["stateful"]),
             schemas=value["schemas"],
             origins=value["origins"],
+            folds=tuple(FoldFacts.from_json(fold) for fold in value["folds"]),
+            margins={
+                output: {column: Margin.from_json(margin) for column, margin in found.items()}
+                for output, found in value["margins"].items()
+            },
+            spare=value["spare"],
         )
 
 
@@ -107,26 +134,47 @@ class OutputPlans:
     schema: str
 
 
-def find_facts(outputs: Iterable[OutputPlans], event_times: dict[str, str]) -> PipelineFacts:
-    """Read the plans of all outputs; ``event_times`` names each source's event-time column."""
+def find_facts(
+    outputs: Iterable[OutputPlans],
+    event_times: dict[str, str],
+    folds: Mapping[str, FoldUse] | None = None,
+) -> PipelineFacts:
+    """Read the plans of all outputs.
+
+    ``event_times`` names each source's event-time column; ``folds`` are those that made themselves
+    known while the pipeline was built.
+    """
+    outputs, folds = list(outputs), folds or {}
     columns: dict[str, set[str]] = {source: {event_times[source]} for source in event_times}
     usages: dict[Usage, None] = {}
     chains: list[tuple[timedelta, ...]] = []
     stateful: dict[str, None] = {}
-    schemas, origins = {}, {}
+    schemas, origins, margins = {}, {}, {}
+    chained: dict[str, FoldFacts] = {}
+    spare = 0
     for output in outputs:
         plan = build_tree(output.analysed)
         usages |= dict.fromkeys(_usages(plan))
         chains.append(_window_chain(plan))
-        stateful |= dict.fromkeys(_stateful(plan))
+        stateful |= dict.fromkeys(_stateful(plan, folds))
         for source, used in _used_columns(build_tree(output.optimised)).items():
             columns[source] |= used
         schemas[output.name] = output.schema
-        origins[output.name] = {
+        lineage = Lineage(plan, event_times, folds)
+        known = {
             # The analysed plan knows windows best, the optimised one sees through CTEs.
-            **_Lineage(build_tree(output.optimised), event_times).known(),
-            **_Lineage(plan, event_times).known(),
+            **Lineage(build_tree(output.optimised), event_times, folds).known(),
+            **lineage.known(),
         }
+        origins[output.name] = {column: str(origin) for column, origin in known.items()}
+        if folds:
+            paths = Paths(plan, folds, lineage)
+            margins[output.name] = paths.margins(known)
+            spare = max(spare, paths.spare())
+            for found in paths.folds(united=len(outputs) > 1):
+                before = chained.get(found.use.name, found)
+                settle = before.pin.settle or found.pin.settle
+                chained[found.use.name] = replace(found, pin=replace(found.pin, settle=settle))
     return PipelineFacts(
         columns={source: tuple(sorted(used)) for source, used in columns.items()},
         usages=tuple(usages),
@@ -134,11 +182,16 @@ def find_facts(outputs: Iterable[OutputPlans], event_times: dict[str, str]) -> P
         stateful=tuple(stateful),
         schemas=schemas,
         origins=origins,
+        folds=tuple(chained.values()),
+        margins=margins,
+        spare=spare,
     )
 
 
 def _usages(plan: Tree) -> Iterator[Usage]:
     for node in plan.walk():
+        if fold_name(node) is not None or fold_name(node, PREPARE) is not None:
+            continue
         yield Usage("node", node.kind)
         for expression in node.expressions():
             for part in expression.walk():
@@ -152,11 +205,14 @@ def _usages(plan: Tree) -> Iterator[Usage]:
                     yield Usage("expression", part.kind)
 
 
-def _stateful(plan: Tree) -> Iterator[str]:
+def _stateful(plan: Tree, folds: Mapping[str, FoldUse]) -> Iterator[str]:
     """The stateful operators, named as users write them."""
     for node in plan.walk():
-        if node.kind == "Join":
-            if all(_is_streaming(child) for child in node.children):
+        fold = fold_name(node)
+        if fold is not None:
+            yield folds[fold].kind
+        elif node.kind == "Join":
+            if is_streaming_join(node):
                 yield "join"
         elif node.kind in _STATEFUL_NODES:
             yield _STATEFUL_NODES[node.kind]
@@ -169,21 +225,17 @@ def _stateful(plan: Tree) -> Iterator[str]:
 
 def _until_stateful(node: Tree) -> Iterator[Tree]:
     """The row-wise nodes under an aggregate: its own window is computed among them."""
-    if node.kind == "Aggregate" or node.kind in _STATEFUL_NODES:
+    if node.kind == "Aggregate" or node.kind in _STATEFUL_NODES or fold_name(node) is not None:
         return
     yield node
     for child in node.children:
         yield from _until_stateful(child)
 
 
-def _is_streaming(plan: Tree) -> bool:
-    return any(node.kind.startswith("StreamingRelation") for node in plan.walk())
-
-
 def _window_chain(plan: Tree) -> tuple[timedelta, ...]:
     """The windows one above the other on the path that reaches furthest."""
     below = max((_window_chain(child) for child in plan.children), key=_reach, default=())
-    sizes = [_window_size(part) for e in plan.expressions() for part in e.walk()]
+    sizes = [window_size(part) for e in plan.expressions() for part in e.walk()]
     own = [size for size in sizes if size is not None]
     return (*below, max(own)) if own else below
 
@@ -199,48 +251,21 @@ def _widest(chains: list[tuple[timedelta, ...]]) -> tuple[timedelta, ...]:
     return widest if len(widest) > 1 else (*widest, *stacked)
 
 
-def _window_size(expression: Tree) -> timedelta | None:
-    """The size of the time window a struct is, or None if it is not one."""
-    bounds = _time_struct(expression)
-    if bounds is None:
-        return None
-    end = _unwrap(bounds[1])
-    if end.kind != "Add" or end.children[1].kind != "Literal":
-        return None
-    return timedelta(microseconds=int(end.children[1].fields["value"]))
-
-
 def _window_kind(expression: Tree) -> str | None:
     for part in expression.walk():
-        if _window_size(part) is not None:
+        if window_size(part) is not None:
             return "window"
-        bounds = _time_struct(part)
-        if bounds is not None and _unwrap(bounds[0]).kind in ("AttributeReference", "Cast"):
+        bounds = time_struct(part)
+        if bounds is not None and unwrap(bounds[0]).kind in ("AttributeReference", "Cast"):
             return "session_window"
         if part.kind == "SessionWindow":
             return "session_window"
     return None
 
 
-def _time_struct(expression: Tree) -> tuple[Tree, Tree] | None:
-    """Start and end of a struct(start, end) whose parts Spark computed from a timestamp."""
-    if expression.kind != "CreateNamedStruct" or len(expression.children) != _TIME_STRUCT:
-        return None
-    names = [expression.children[i].fields.get("value") for i in (0, 2)]
-    parts = expression.children[1], expression.children[3]
-    converted = all(any(p.kind == "PreciseTimestampConversion" for p in t.walk()) for t in parts)
-    return parts if names == ["start", "end"] and converted else None
-
-
-def _unwrap(expression: Tree) -> Tree:
-    while expression.kind in ("KnownNullable", "PreciseTimestampConversion", "Alias"):
-        expression = expression.children[0]
-    return expression
-
-
 def _used_columns(plan: Tree) -> dict[str, set[str]]:
     """The columns of each source that an optimised plan really refers to."""
-    mentioned = {e.expression_id for e in _output(plan)}
+    mentioned = {e.expression_id for e in output_of(plan)}
     leaves: list[Tree] = []
     for node in plan.walk():
         if node.kind.startswith("StreamingRelation"):
@@ -249,124 +274,13 @@ def _used_columns(plan: Tree) -> dict[str, set[str]]:
             mentioned |= {p.expression_id for e in node.expressions() for p in e.walk()}
     used: dict[str, set[str]] = {}
     for leaf in leaves:
-        output = list(_output(leaf))
-        source = _source_of(leaf)
+        output = list(output_of(leaf))
+        source = source_of(leaf)
         if source is not None:
             names = {a.fields["name"] for a in output if a.expression_id in mentioned}
             names = {name for name in names if not name.startswith(SOURCE_MARK)}
             used[source] = used.get(source, set()) | names
     return used
-
-
-def _source_of(leaf: Tree) -> str | None:
-    for attribute in _output(leaf):
-        name = str(attribute.fields["name"])
-        if name.startswith(SOURCE_MARK):
-            return name.removeprefix(SOURCE_MARK)
-    return None
-
-
-def _output(plan: Tree) -> Iterator[Tree]:
-    """The attributes a node gives out, as far as its JSON tells."""
-    for key in ("projectList", "aggregateExpressions", "output"):
-        if plan.fields.get(key):
-            yield from Tree("", {key: plan.fields[key]}, ()).expressions()
-            return
-    children = plan.children
-    if plan.kind == "Union":
-        children = children[:1]
-    elif plan.kind == "WithCTE":
-        children = children[-1:]
-    for child in children:
-        yield from _output(child)
-
-
-class _Lineage:
-    """Follows an output column back to an event time or to a window's start or end."""
-
-    def __init__(self, plan: Tree, event_times: dict[str, str]) -> None:
-        self.plan = plan
-        self.definitions: dict[int, Tree] = {}
-        self.event_times: set[int] = set()
-        self.peers: dict[int, list[Tree]] = {}
-        for node in plan.walk():
-            source = _source_of(node) if node.kind.startswith("StreamingRelation") else None
-            if source is not None:
-                self.event_times |= {
-                    a.expression_id
-                    for a in _output(node)
-                    if a.fields["name"] == event_times.get(source) and a.expression_id is not None
-                }
-            for expression in node.expressions():
-                if expression.kind == "Alias" and expression.expression_id is not None:
-                    self.definitions[expression.expression_id] = expression.children[0]
-            if node.kind == "Expand":
-                self._expand(node)
-            elif node.kind == "Union":
-                self._unite(node)
-
-    def _expand(self, node: Tree) -> None:
-        """A sliding window: the output's columns are computed in each projection alike."""
-        first = Tree("", {"projection": node.fields["projections"][0]}, ()).expressions()
-        for attribute, expression in zip(_output(node), first, strict=False):
-            if attribute.expression_id is not None and expression.kind != "AttributeReference":
-                self.definitions.setdefault(attribute.expression_id, expression)
-
-    def _unite(self, node: Tree) -> None:
-        """A union's columns have the ids of its first side; the others must come from the same."""
-        for first, *others in zip(*(_output(child) for child in node.children), strict=False):
-            if first.expression_id is not None:
-                self.peers.setdefault(first.expression_id, []).extend(others)
-
-    def known(self) -> dict[str, str]:
-        """The origins that could be found."""
-        found = {str(e.fields.get("name")): self._origin(e) for e in _output(self.plan)}
-        return {name: origin for name, origin in found.items() if origin != "unknown"}
-
-    def _origin(self, expression: Tree, depth: int = 0) -> str:
-        if depth > _DEEP:
-            return "unknown"
-        found = expression.expression_id
-        if expression.kind in ("Alias", "KnownNullable"):
-            own = self._origin(expression.children[0], depth + 1)
-        elif expression.kind == "AttributeReference" and found in self.event_times:
-            own = "event_time"
-        elif expression.kind == "AttributeReference" and found in self.definitions:
-            own = self._origin(self.definitions[found], depth + 1)
-        elif expression.kind == "GetStructField" and self._is_window(expression.children[0]):
-            own = "window_start" if expression.fields["ordinal"] == 0 else "window_end"
-        else:
-            own = "unknown"
-        sides = self.peers.get(found, ()) if found is not None else ()
-        return own if all(self._origin(e, depth + 1) == own for e in sides) else "unknown"
-
-    def _is_window(self, expression: Tree) -> bool:
-        """A window of an event time, or of other windows' times."""
-        while expression.kind in ("Alias", "AttributeReference"):
-            found = expression.expression_id
-            if expression.kind == "Alias":
-                expression = expression.children[0]
-            elif found is not None and found in self.definitions:
-                expression = self.definitions[found]
-            else:
-                return False
-        bounds = _time_struct(expression)
-        return (
-            _window_size(expression) is not None and bounds is not None and self._is_time(bounds[0])
-        )
-
-    def _is_time(self, expression: Tree) -> bool:
-        """Whether every column an expression is made of is an event time or a window's bound."""
-        for part in expression.walk():
-            if part.kind == "GetStructField":
-                return self._is_window(part.children[0])
-            if part.kind == "AttributeReference":
-                found = part.expression_id
-                if found in self.event_times:
-                    continue
-                if found not in self.definitions or not self._is_time(self.definitions[found]):
-                    return False
-        return True
 
 
 def spoken_name(kind: str) -> str:

@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from tidemill.errors import RunError
+from tidemill.planning.chains import FoldPin
 from tidemill.types import FOREVER_MICROS, TimeRange, from_micros
 
 VERSION = 1
@@ -67,6 +68,10 @@ class Manifest:
     event_range_at_source: bool = False
     rate: int | None = None
     expected_rows: int = 0
+    folds: dict[str, FoldPin] = field(default_factory=dict)
+    spare: int = 0  # µs by which Spark's watermark is held back for folds in front of it
+    buckets: int = 1
+    keep_batches: int = 100
     version: int = VERSION
 
     @property
@@ -119,6 +124,7 @@ class Manifest:
         return cls(
             **{
                 **value,
+                "folds": {name: FoldPin(**pin) for name, pin in value.get("folds", {}).items()},
                 "sources": sources,
                 "sinks": sinks,
                 "output": tuple(value["output"]),

@@ -6,6 +6,7 @@ from datetime import timedelta
 
 from tidemill.errors import PlanError
 from tidemill.planning.analysis import PipelineFacts
+from tidemill.planning.paths import Margin
 from tidemill.types import TimeRange
 
 
@@ -33,6 +34,7 @@ def find_margins(
         return Margins(warm_up, look_ahead, "as given")
     unproved = list(facts.unbounded_operators())
     origins = set()
+    found = Margin()
     for output, column in time_columns:
         if column is None:
             if facts.is_stateful:
@@ -45,11 +47,21 @@ def find_margins(
         origins.add(origin)
         if origin == "unknown":
             unproved.append(f"{output}.{column} (not an event time or a window's start or end)")
+        elif facts.folds:
+            found |= facts.margins[output][column]
+    unproved += [name for name in found.unbounded if name not in unproved]
     if unproved:
         raise PlanError(
             f"how much input [from, to) needs is not known for: {', '.join(unproved)}",
             fix="say warm_up: and look_ahead: in the pipeline's YAML (or --warm-up and "
             "--look-ahead); 0 means none",
+        )
+    if facts.folds:
+        names = ", ".join(dict.fromkeys(facts.stateful))
+        return Margins(
+            found.before if warm_up is None else warm_up,
+            found.after if look_ahead is None else look_ahead,
+            f"what {names} look back and ahead",
         )
     size = sum((window.size for window in facts.windows), timedelta())
     stacked = len(facts.windows) > 1  # a window of windows holds parts that began before it

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from tidemill.errors import PlanError, TidemillError
-from tidemill.planning.analysis import SOURCE_MARK, OutputPlans, PipelineFacts, find_facts
+from tidemill.folds.building import building
+from tidemill.planning.analysis import OutputPlans, PipelineFacts, find_facts
+from tidemill.planning.lineage import SOURCE_MARK
 from tidemill.runtime.code import describe
 from tidemill.sources.base import pipeline_schema
 
@@ -44,9 +46,10 @@ def analyse(
             )
             for source, schema in schemas.items()
         }
-        outputs = call_pipeline(pipeline, frames)
+        with building() as built:
+            outputs = call_pipeline(pipeline, frames)
         plans = [_plans(spark, name, frame) for name, frame in outputs.items()]
-    return find_facts(plans, event_times)
+    return find_facts(plans, event_times, built.folds)
 
 
 def call_pipeline(pipeline: Pipeline, frames: dict[str, DataFrame]) -> dict[str, DataFrame]:

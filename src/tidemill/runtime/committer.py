@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidemill.errors import RunError, SourceError
+from tidemill.folds.state import StateFiles
 from tidemill.runtime.offsets import TakenSlice, read_batch, slices_taken
 from tidemill.runtime.registry import BatchRecord
 from tidemill.sinks.commit import BatchStamp, commit_files
@@ -63,6 +64,8 @@ class Committer:
         self._commit_aside(aside, stamp)
         for piece in taken:
             remove_side_files(self.folder.side, piece.source, piece.start, piece.end)
+        if self.manifest.folds:
+            StateFiles(self.folder.state).forget(batch + 1 - self.manifest.keep_batches)
         return BatchRecord(
             batch=batch,
             frontier=min(now.slowest().values()),

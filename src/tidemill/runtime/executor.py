@@ -14,13 +14,16 @@ from typing import TYPE_CHECKING
 
 from tidemill.archive.catalog import load_table, open_catalog, unpin_snapshot
 from tidemill.errors import PlanError, RunError, SourceError, TidemillError, nearest
+from tidemill.folds.building import building
+from tidemill.folds.runner import Place
+from tidemill.folds.watermark import Clock
 from tidemill.runtime.analyst import call_pipeline
 from tidemill.runtime.code import load_pipeline
 from tidemill.runtime.committer import Committer
 from tidemill.runtime.driver import Driver
 from tidemill.runtime.lease import hold_lease, record_jvm
 from tidemill.runtime.registry import BatchRecord, Registry, RunState
-from tidemill.runtime.session import build_session
+from tidemill.runtime.session import build_session, run_settings
 from tidemill.sinks.tables import ensure_table
 from tidemill.sinks.writing import OUTPUT, Target
 from tidemill.sources.control import update_control
@@ -110,6 +113,22 @@ class _Work:
             "catalog": json.dumps(catalog),
         }
 
+    def places(self) -> dict[str, Place]:
+        """Where each fold finds its batch and its state."""
+        manifest = self.manifest
+        lateness = {source: pin.lateness for source, pin in manifest.sources.items()}
+        return {
+            name: Place(
+                self.folder.checkpoint.absolute().as_uri(),
+                self.folder.state,
+                manifest.buckets,
+                Clock(lateness, pin.behind, pin.native, manifest.spare),
+                manifest.run,
+                pin.settle,
+            )
+            for name, pin in manifest.folds.items()
+        }
+
 
 def _drive(
     work: _Work,
@@ -183,13 +202,15 @@ def _build_frame(work: _Work, spark: SparkSession, archives: dict[str, pa.Schema
     from tidemill.sources.marks import marked_stream
 
     manifest = work.manifest
-    spark.conf.set("spark.sql.shuffle.partitions", str(manifest.shuffles))
+    for key, value in run_settings(manifest.shuffles, manifest.keep_batches).items():
+        spark.conf.set(key, value)
     spark.dataSource.register(TidemillSource)
     frames = {
-        source: marked_stream(spark, pin, archives[source], work.options(source))
+        source: marked_stream(spark, pin, archives[source], work.options(source), manifest.spare)
         for source, pin in manifest.sources.items()
     }
-    outputs = call_pipeline(load_pipeline(work.loaded, manifest.pipeline), frames)
+    with building(work.places()):
+        outputs = call_pipeline(load_pipeline(work.loaded, manifest.pipeline), frames)
     for name in manifest.sinks:
         if name not in outputs:
             raise RunError(f"the pipeline no longer gives {name!r}", fix=nearest(name, outputs))

@@ -39,6 +39,11 @@ class RunFolder:
         """Where readers leave late and dead rows and counts, as a URI."""
         return (self.path / "side").absolute().as_uri()
 
+    @property
+    def state(self) -> str:
+        """Where folds keep their state, as a URI."""
+        return (self.checkpoint / "folds").absolute().as_uri()
+
     def table(self, source: str) -> Path:
         """The pinned metadata of a source's table."""
         return self.path / "tables" / f"{source}.json"

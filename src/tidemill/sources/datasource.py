@@ -16,6 +16,7 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 
 from tidemill.planning.manifest import Manifest, next_boundary
 from tidemill.sources.control import read_released
+from tidemill.sources.journal import repeated_end
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -75,11 +76,18 @@ class SliceReader(DataSourceStreamReader):
         return self._offset(self._manifest.frontiers[0])
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """The next boundary, if it is released; else the start, which means nothing new."""
+        """The next boundary, if it is released; else the start, which means nothing new.
+
+        After a rewind a batch ends where it ended before.
+        """
         del limit
         _ = self._opening
         released = read_released(self._folder, self.options["source"])
-        frontier = next_boundary(self._manifest.frontiers, int(start["frontier"]), released)
+        boundaries = self._manifest.frontiers
+        repeated = repeated_end(self._folder, self.options["source"])
+        if repeated is not None:
+            boundaries = (repeated,)
+        frontier = next_boundary(boundaries, int(start["frontier"]), released)
         return self._offset(frontier)
 
     def _offset(self, frontier: int) -> dict[str, Any]:

@@ -19,20 +19,25 @@ def _quoted(name: str) -> str:
 
 
 def marked_stream(
-    spark: SparkSession, pin: SourcePin, archive: pa.Schema, options: dict[str, str]
+    spark: SparkSession,
+    pin: SourcePin,
+    archive: pa.Schema,
+    options: dict[str, str],
+    spare: int = 0,
 ) -> DataFrame:
     """The source with its watermark set, marks already dropped.
 
     The guard that drops marks must stay non-deterministic: with a deterministic one Catalyst
     pushes the user's own filters below the watermark, marks vanish there, and the last windows
     never close. Columns the code never looks at are not read; they are there, as nulls, because
-    code may still name them (``unionByName``, ``select("*")``).
+    code may still name them (``unionByName``, ``select("*")``). ``spare`` holds Spark's watermark
+    back for native operators behind folds, which give rows out later than they came.
     """
     from pyspark.sql import functions as F
     from pyspark.sql.pandas.types import from_arrow_schema
 
     schema = from_arrow_schema(stream_schema(pin, archive), prefer_timestamp_ntz=True)
-    delay = (pin.lateness + pin.skew) // MILLISECOND
+    delay = (pin.lateness + pin.skew + spare) // MILLISECOND
     frame = (
         spark.readStream.format("tidemill")
         .schema(schema)

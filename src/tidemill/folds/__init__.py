@@ -1,0 +1,1 @@
+"""Stateful operators that obey the slicing law, used as ``df.transform(sessions(…))``."""

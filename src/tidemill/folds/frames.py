@@ -1,0 +1,70 @@
+"""Between Arrow and Polars: the same columns, the same values, exact types on the way back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import polars as pl
+import pyarrow as pa
+
+_OLD = pl.CompatLevel.oldest()
+
+
+def to_polars(table: pa.Table) -> pl.DataFrame:
+    """The table as a frame."""
+    frame = pl.from_arrow(table)
+    assert isinstance(frame, pl.DataFrame)
+    return frame
+
+
+def to_arrow(frame: pl.DataFrame, schema: pa.Schema) -> pa.Table:
+    """The frame's columns of the schema, in its order and with its types."""
+    return frame.select(schema.names).to_arrow(compat_level=_OLD).cast(schema)
+
+
+def empty(schema: pa.Schema) -> pl.DataFrame:
+    """A frame of no rows."""
+    return to_polars(schema.empty_table())
+
+
+def polars_types(schema: pa.Schema) -> dict[str, pl.DataType]:
+    """The types the columns have in Polars."""
+    return dict(empty(schema).schema)
+
+
+def micros(column: str) -> pl.Expr:
+    """A time column as microseconds; costs nothing."""
+    return pl.col(column).to_physical()
+
+
+def moment(column: str | pl.Expr) -> pl.Expr:
+    """Microseconds as a time with a zone."""
+    expression = pl.col(column) if isinstance(column, str) else column
+    return expression.cast(pl.Datetime("us", "UTC"))
+
+
+def stack(frames: Iterable[pl.DataFrame]) -> pl.DataFrame:
+    """All rows of frames with the same columns."""
+    return pl.concat(list(frames), how="vertical")
+
+
+def sort_rows(frame: pl.DataFrame, by: list[str]) -> pl.DataFrame:
+    """Sort by several columns, nulls last.
+
+    One stable sort per column, from the last to the first, takes a third of the time that Polars
+    needs for all at once, if no column is text.
+    """
+    if any(not _is_number(frame.schema[name]) for name in by):
+        return frame.sort(by, nulls_last=True)
+    for name in reversed(by):
+        frame = frame.sort(name, nulls_last=True, maintain_order=True)
+    return frame
+
+
+def _is_number(kind: pl.DataType) -> bool:
+    return kind.is_integer() or kind.is_temporal()
+
+
+def runs(by: list[str]) -> pl.Expr:
+    """Numbers the runs of equal values in a sorted frame."""
+    return pl.col(by[0]).rle_id() if len(by) == 1 else pl.struct(by).rle_id()

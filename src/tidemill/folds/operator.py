@@ -1,0 +1,144 @@
+"""A fold as users put it on a DataFrame: columns in, shuffle by bucket, event time back out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from tidemill.errors import PlanError, nearest
+from tidemill.folds.base import TIME, BoundFold, Input
+from tidemill.folds.building import current_building
+from tidemill.folds.runner import BUCKET, Place, Prepare, Step
+from tidemill.planning.chains import FoldUse
+from tidemill.types import parse_duration
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import StructType
+
+_WATERMARK = "spark.watermarkDelayMs"
+
+
+@dataclass(frozen=True)
+class Fold:
+    """What `sessions(…)` and its like return: call it, or give it to ``DataFrame.transform``.
+
+    ``bind`` checks the options against the rows. On a streaming DataFrame of a Tidemill pipeline
+    it keeps state from slice to slice; on a static one it folds everything at once, which by the
+    slicing law gives the same rows.
+    """
+
+    kind: str
+    bind: Callable[[Input], BoundFold]
+    time: str | None = None
+    name: str | None = None
+    delay: object | None = None
+    finish: Callable[[DataFrame], DataFrame] = lambda frame: frame
+
+    def __call__(self, frame: DataFrame) -> DataFrame:
+        """Put the fold on a DataFrame."""
+        rows = read_input(frame, self.kind, self.time)
+        bound = self.bind(rows)
+        chosen = frame.select(*(column_of(name) for name in bound.columns))
+        return self.finish(put(chosen, bound, self.name, self.delay))
+
+
+def put(chosen: DataFrame, bound: BoundFold, wanted: str | None, delay: object | None) -> DataFrame:
+    """Shuffle by bucket and fold; ``chosen`` has exactly the fold's input columns."""
+    from pyspark.sql import functions as F
+
+    name, place = _register(bound, wanted, delay) if chosen.isStreaming else (bound.kind, None)
+    buckets = place.buckets if place else _shuffles(chosen)
+    parts = chosen
+    if bound.prepares:
+        parts = parts.mapInArrow(Prepare(bound, name), _spark_type(bound.parts))
+    key = F.xxhash64(*map(column_of, bound.keys)) if bound.keys else F.lit(0)
+    bucket = F.pmod(key, F.lit(buckets)).cast("int").alias(BUCKET)
+    shuffled = parts.select(*map(column_of, bound.parts.names), bucket).repartitionById(
+        buckets, F.col(BUCKET)
+    )
+    settle = place is not None and place.settle
+    output = bound.output.append(pa.field(BUCKET, pa.int32())) if settle else bound.output
+    folded = shuffled.mapInArrow(Step(bound, name, place), _spark_type(output))
+    if settle:
+        folded = folded.repartitionById(buckets, F.col(BUCKET))
+    return folded.select(*(_marked(name, bound) for name in bound.output.names))
+
+
+def _register(
+    bound: BoundFold, wanted: str | None, delay: object | None
+) -> tuple[str, Place | None]:
+    found, kind = current_building(), bound.kind
+    if found is None:
+        raise PlanError(
+            "a fold on a stream was called outside of a pipeline",
+            where=kind,
+            fix="call it inside the pipeline's function; on a static DataFrame it works anywhere",
+        )
+    name = found.name(kind, wanted)
+    length = None if delay is None else parse_duration(delay)
+    found.folds[name] = FoldUse(name, kind, bound.source.time, bound.times, length)
+    return name, found.place(name)
+
+
+def read_input(frame: DataFrame, operator: str, time: str | None) -> Input:
+    """The rows a fold is put on, with their time: given, or the only one with a watermark."""
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    try:
+        schema = to_arrow_schema(frame.schema, timezone="UTC")
+    except Exception as error:
+        raise PlanError(f"its input cannot be an Arrow table: {error}", where=operator) from None
+    known = [field.name for field in frame.schema if _WATERMARK in field.metadata]
+    if time is None and len(known) != 1:
+        found = f"several have: {', '.join(known)}" if known else "none has"
+        times = [field.name for field in schema if pa.types.is_timestamp(field.type)]
+        raise PlanError(
+            f"the event time cannot be told from the columns with a watermark: {found}",
+            where=operator,
+            fix=f"say time=; columns that hold times: {', '.join(times) or 'none'}",
+        )
+    chosen = known[0] if time is None else time
+    if chosen not in schema.names:
+        raise PlanError(
+            f"there is no column {chosen!r} (time)",
+            where=operator,
+            fix=nearest(chosen, schema.names),
+            column=chosen,
+        )
+    if schema.field(chosen).type != TIME:
+        raise PlanError(
+            f"the time {chosen!r} is a {schema.field(chosen).type}",
+            where=operator,
+            fix="name a timestamp with a zone",
+            column=chosen,
+        )
+    return Input(operator, schema, chosen)
+
+
+def _marked(name: str, bound: BoundFold) -> Column:
+    """An output column; its times get the watermark back that `mapInArrow` takes away."""
+    reach = bound.times.get(name)
+    if reach is None or reach.delay is None:
+        return column_of(name)
+    return column_of(name).alias(name, metadata={_WATERMARK: 0})
+
+
+def column_of(name: str) -> Column:
+    """A column by its plain name, dots and all."""
+    from pyspark.sql import functions as F
+
+    return F.col("`" + name.replace("`", "``") + "`")
+
+
+def _spark_type(schema: pa.Schema) -> StructType:
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    return from_arrow_schema(schema, prefer_timestamp_ntz=True)
+
+
+def _shuffles(frame: DataFrame) -> int:
+    return int(frame.sparkSession.conf.get("spark.sql.shuffle.partitions") or 1)

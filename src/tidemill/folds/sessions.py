@@ -1,0 +1,220 @@
+"""Sessions: runs of events of a key, each at most a gap after the one before."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+
+import polars as pl
+import pyarrow as pa
+
+from tidemill.folds.aggregates import Aggregate, Wanted, bind_aggregates, needed
+from tidemill.folds.base import TIME, BoundFold, Input, Passing
+from tidemill.folds.frames import empty, micros, moment, polars_types, runs, sort_rows, stack
+from tidemill.planning.chains import Reach
+
+_LONGEST_LINE = 2**62
+_START, _END, _BEGUN, _EVENTS = "session_start", "session_end", "activity_start", "events"
+
+
+@dataclass(frozen=True)
+class BoundSessions(BoundFold):
+    """State and parts are pieces of sessions: first and last event, parts of the aggregates.
+
+    Under a maximum length L the time line is divided at the multiples of L/2, and a piece lies
+    between two of them. An activity that began at *b* is cut at every multiple from ``b + L/2``
+    on. A piece whose events are all given away and whose activity is still open stays as a tail
+    without events, so that what follows knows how long the activity has been going on.
+    """
+
+    keys: tuple[str, ...]
+    source: Input
+    gap: int
+    half: int | None
+    aggregates: tuple[Aggregate, ...]
+
+    kind = "sessions"
+    time = _START
+    prepares = True
+
+    @property
+    def columns(self) -> list[str]:
+        """The input columns that are read."""
+        return list(dict.fromkeys([*self.keys, self.source.time, *needed(self.aggregates)]))
+
+    @property
+    def parts(self) -> pa.Schema:
+        """Pieces."""
+        keys = [self.source.schema.field(name) for name in self.keys]
+        made = [pa.field(name, TIME) for name in (_START, _END, _BEGUN)]
+        parts = [part for aggregate in self.aggregates for part in aggregate.parts]
+        return pa.schema([*keys, *made, pa.field(_EVENTS, pa.int64()), *parts])
+
+    @property
+    def state(self) -> pa.Schema:
+        """Pieces that may still grow."""
+        return self.parts
+
+    @property
+    def output(self) -> pa.Schema:
+        """Sessions."""
+        keys = [self.source.schema.field(name) for name in self.keys]
+        made = [pa.field(name, TIME) for name in (_START, _END)]
+        return pa.schema([*keys, *made, *(a.output for a in self.aggregates)])
+
+    @property
+    def order(self) -> tuple[str, ...]:
+        """A key has one piece that starts at a time."""
+        return (*self.keys, _START)
+
+    @property
+    def times(self) -> dict[str, Reach]:
+        """A cut looks back half the maximum, a gap to the cut and a gap to the event before."""
+        gap = timedelta(microseconds=self.gap)
+        if self.half is None:
+            return {_START: Reach(gap, None, None), _END: Reach(None, gap, gap)}
+        half = timedelta(microseconds=self.half)
+        return {
+            _START: Reach(half + 2 * gap, 2 * half + gap, 2 * half + gap),
+            _END: Reach(3 * half + 2 * gap, gap, gap),
+        }
+
+    def prepare(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """Rows as pieces, merged as far as these rows tell."""
+        time = pl.col(self.source.time)
+        lifted = rows.select(
+            *self.keys,
+            *(time.alias(name) for name in (_START, _END, _BEGUN)),
+            pl.lit(1, pl.Int64).alias(_EVENTS),
+            *(part for aggregate in self.aggregates for part in aggregate.lift()),
+        )
+        return self._merge(lifted).select(self.parts.names)
+
+    def step(
+        self, state: pl.DataFrame, parts: pl.DataFrame, passing: Passing
+    ) -> tuple[pl.DataFrame, pl.DataFrame]:
+        """Join pieces, give away what no event to come can change."""
+        if not len(state) and not len(parts):
+            return empty(self.output), state
+        pieces = self._place(self._merge(stack([state, parts])), passing.now)
+        return self._sessions(pieces.filter("final")), self._keep(pieces)
+
+    def _merge(self, pieces: pl.DataFrame) -> pl.DataFrame:
+        """Pieces of one activity within one half are one; ``activity`` numbers the activities."""
+        if not len(pieces):
+            return pieces.with_columns(activity=pl.lit(0, pl.Int64), half=pl.lit(0, pl.Int64))
+        ordered = sort_rows(pieces, [*self.keys, _START])
+        activity = self._begins(ordered).cum_sum()
+        numbered = ordered.with_columns(activity=activity, half=self._half(micros(_START)))
+        numbered = numbered.with_columns(piece=runs(["activity", "half"]))
+        return numbered.group_by("piece", maintain_order=True).agg(
+            pl.col("activity", "half", *self.keys).first(),
+            pl.col(_START).min(),
+            pl.col(_END).max(),
+            pl.col(_BEGUN).min(),
+            pl.col(_EVENTS).sum(),
+            *(part for aggregate in self.aggregates for part in aggregate.merge()),
+        )
+
+    def _begins(self, ordered: pl.DataFrame) -> pl.Series:
+        """1 where an activity begins: further than the gap from all that came before in its key.
+
+        How far a key's earlier pieces reach is a running maximum per key. Keys are laid out one
+        behind the other on one long line of time, so that one running maximum does for all.
+        """
+        line = ordered.select(
+            owner=runs(list(self.keys)).cast(pl.Int64), start=micros(_START), end=micros(_END)
+        )
+        first, last = line["start"].min(), line["end"].max()
+        assert isinstance(first, int)
+        assert isinstance(last, int)
+        width = last - first + self.gap + 1
+        owners = line["owner"][-1] + 1
+        if owners * width < _LONGEST_LINE:
+            offset = pl.col("owner") * width - first
+            reached = (pl.col("end") + offset).cum_max().shift(1) - offset
+        else:
+            same = pl.col("owner") == pl.col("owner").shift(1)
+            reached = pl.when(same).then(pl.col("end").cum_max().over("owner").shift(1))
+        begins = (pl.col("start") - reached > self.gap).fill_null(value=True)
+        return line.select(begins.cast(pl.Int64)).to_series()
+
+    def _half(self, time: pl.Expr) -> pl.Expr:
+        return pl.lit(0, pl.Int64) if self.half is None else time.floordiv(self.half)
+
+    def _place(self, pieces: pl.DataFrame, watermark: int) -> pl.DataFrame:
+        """Which session each piece belongs to, and whether that session can still change."""
+        if self.half is None:
+            closed = micros(_END) + self.gap < watermark
+            return pieces.with_columns(session=pl.lit(0, pl.Int64), final=closed)
+        found = pieces.with_columns(
+            begun=micros(_BEGUN).min().over("activity"),
+            reached=micros(_END).max().over("activity"),
+        )
+        closed = pl.col("reached") + self.gap < watermark
+        first = self._half(pl.col("begun"))
+        is_first = (pl.col("begun") % self.half != 0) & (pl.col("half") <= first + 1)
+        session = pl.when(is_first).then(first).otherwise("half")
+        cut = (pl.when(is_first).then(first + 2).otherwise(pl.col("half") + 1)) * self.half
+        return found.with_columns(session=session, final=closed | (cut <= watermark), closed=closed)
+
+    def _sessions(self, pieces: pl.DataFrame) -> pl.DataFrame:
+        """The pieces of each session as one row; most have only one."""
+        numbered = pieces.with_columns(piece=runs(["activity", "session"]))
+        again = pl.col("piece") == pl.col("piece").shift(1)
+        several = (again | again.shift(-1)).fill_null(value=False)
+        merged = (
+            numbered.filter(several)
+            .group_by("piece", maintain_order=True)
+            .agg(
+                pl.col(self.keys).first(),
+                pl.col(_START).filter(pl.col(_EVENTS) > 0).min(),
+                pl.col(_END).filter(pl.col(_EVENTS) > 0).max(),
+                pl.col(_EVENTS).sum(),
+                *(part for aggregate in self.aggregates for part in aggregate.merge()),
+            )
+        )
+        parts = [part.name for aggregate in self.aggregates for part in aggregate.parts]
+        columns = [*self.keys, _START, _END, _EVENTS, *parts]
+        whole = stack([numbered.filter(~several).select(columns), merged.select(columns)])
+        finished = (aggregate.finish() for aggregate in self.aggregates)
+        return whole.filter(pl.col(_EVENTS) > 0).select(*self.keys, _START, _END, *finished)
+
+    def _keep(self, pieces: pl.DataFrame) -> pl.DataFrame:
+        kept = pieces.filter(~pl.col("final"))
+        if self.half is None:
+            return kept.select(self.parts.names)
+        begun = moment(pl.col("begun")).alias(_BEGUN)
+        kept = kept.with_columns(begun)
+        over = pl.col("final").all().over("activity") & ~pl.col("closed")
+        tails = pieces.filter(over).filter(micros(_END) == pl.col("reached")).with_columns(begun)
+        nothing = polars_types(self.parts)
+        tails = tails.select(
+            *self.keys,
+            pl.col(_END).alias(_START),
+            _END,
+            _BEGUN,
+            pl.lit(0, pl.Int64).alias(_EVENTS),
+            *(
+                pl.lit(None, nothing[part.name]).alias(part.name)
+                for aggregate in self.aggregates
+                for part in aggregate.parts
+            ),
+        )
+        return stack([kept.select(self.parts.names), tails.select(self.parts.names)])
+
+
+def bind_sessions(
+    rows: Input,
+    key: str | list[str],
+    gap: object,
+    max_length: object | None,
+    agg: Wanted,
+) -> BoundSessions:
+    """Check the options against the rows."""
+    half = None if max_length is None else rows.length(max_length, "max_length") // 2
+    bound = BoundSessions(
+        rows.keys(key), rows, rows.length(gap, "gap"), half, bind_aggregates(rows, agg)
+    )
+    rows.refuse_taken([*bound.parts.names, "session_id"])
+    return bound

@@ -1,0 +1,151 @@
+"""The state of folds: one immutable Arrow file per (operator, batch, bucket).
+
+Batch N reads N-1 and writes N. The bytes are a pure function of the rows, a file appears whole
+(atomic rename), and nothing is ever changed in place: a task that runs twice, or a forgotten task
+of an older attempt, writes what is there already. Any Arrow tool opens the files; what they are is
+said in the schema's metadata.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+import zlib
+from dataclasses import asdict, dataclass
+
+import pyarrow as pa
+from pyarrow import fs
+
+from tidemill.errors import RunError
+
+_LABEL = b"tidemill.state"
+_SUM = b"tidemill.checksum"
+
+
+@dataclass(frozen=True)
+class Label:
+    """What a state file says of itself."""
+
+    operator: str
+    kind: str
+    batch: int
+    bucket: int
+    buckets: int
+    watermark: int
+    keys: tuple[str, ...]
+    time: str
+
+
+@dataclass(frozen=True)
+class StateFiles:
+    """The versions of all folds of a run, below a URI of any Arrow filesystem."""
+
+    uri: str
+    run: str = "RUN"  # for what an error tells to do
+
+    def write(self, label: Label, table: pa.Table) -> int:
+        """Write one bucket's version; returns its bytes. Executor."""
+        filesystem, base = fs.FileSystem.from_uri(self.uri)
+        path = f"{base}/{_name(label.operator, label.batch, label.bucket)}"
+        filesystem.create_dir(path.rsplit("/", 1)[0], recursive=True)
+        table = table.combine_chunks()
+        about = {_LABEL: json.dumps(asdict(label), sort_keys=True), _SUM: str(_checksum(table))}
+        table = table.replace_schema_metadata(about)
+        draft = f"{path}.{uuid.uuid4().hex}.tmp"
+        with (
+            filesystem.open_output_stream(draft, buffer_size=1 << 20) as stream,
+            pa.ipc.new_file(stream, table.schema) as writer,
+        ):
+            writer.write_table(table)
+        filesystem.move(draft, path)
+        return int(table.nbytes)
+
+    def read(self, operator: str, batch: int, bucket: int) -> tuple[Label, pa.Table]:
+        """One bucket's version, proved whole; an error says what is wrong and the way back."""
+        filesystem, base = fs.FileSystem.from_uri(self.uri)
+        name = _name(operator, batch, bucket)
+        try:
+            with filesystem.open_input_file(f"{base}/{name}") as stream:
+                table = pa.ipc.open_file(stream).read_all()
+            label = _label(table.schema)
+            expected = int((table.schema.metadata or {})[_SUM])
+        except FileNotFoundError:
+            raise self._gone(name, batch, "is missing") from None
+        except (pa.ArrowInvalid, OSError, KeyError, ValueError) as error:
+            raise self._gone(name, batch, f"is damaged ({error})") from None
+        if _checksum(table) != expected:
+            raise self._gone(name, batch, "is damaged (its checksum differs)")
+        if (label.operator, label.batch, label.bucket) != (operator, batch, bucket):
+            raise self._gone(name, batch, f"is the state of {label.operator}, batch {label.batch}")
+        return label, table.replace_schema_metadata(None)
+
+    def operators(self) -> list[str]:
+        """The folds that have state."""
+        return sorted(self._folders(""))
+
+    def batches(self, operator: str) -> list[int]:
+        """The versions that are kept, oldest first."""
+        return sorted(int(name) for name in self._folders(operator) if name.isdecimal())
+
+    def buckets(self, operator: str, batch: int) -> list[tuple[int, int]]:
+        """(bucket, bytes) of one version."""
+        filesystem, base = fs.FileSystem.from_uri(self.uri)
+        selector = fs.FileSelector(f"{base}/{operator}/{batch:09d}", allow_not_found=True)
+        return sorted(
+            (int(info.base_name.removesuffix(".arrow")), info.size)
+            for info in filesystem.get_file_info(selector)
+            if info.base_name.endswith(".arrow")
+        )
+
+    def remove(self, operator: str, batch: int) -> None:
+        """Drop one version. Driver."""
+        filesystem, base = fs.FileSystem.from_uri(self.uri)
+        filesystem.delete_dir(f"{base}/{operator}/{batch:09d}")
+
+    def forget(self, before: int) -> None:
+        """Drop the versions of batches before this one."""
+        for operator in self.operators():
+            for batch in self.batches(operator):
+                if batch < before:
+                    self.remove(operator, batch)
+
+    def _gone(self, name: str, batch: int, what: str) -> RunError:
+        return RunError(
+            f"the fold state {name} {what}",
+            where=self.uri,
+            fix=f"tidemill rewind {self.run} --to-batch {max(batch - 1, 0)} (or without --to-batch: "
+            f"to the last batch whose state is whole), then tidemill resume {self.run}",
+            state=name,
+            batch=batch,
+        )
+
+    def _folders(self, below: str) -> list[str]:
+        filesystem, base = fs.FileSystem.from_uri(self.uri)
+        selector = fs.FileSelector(f"{base}/{below}".rstrip("/"), allow_not_found=True)
+        found = filesystem.get_file_info(selector)
+        return [info.base_name for info in found if info.type == fs.FileType.Directory]
+
+
+def _name(operator: str, batch: int, bucket: int) -> str:
+    return f"{operator}/{batch:09d}/{bucket:05d}.arrow"
+
+
+def _label(schema: pa.Schema) -> Label:
+    value = json.loads((schema.metadata or {})[_LABEL])
+    return Label(**{**value, "keys": tuple(value["keys"])})
+
+
+def _checksum(table: pa.Table) -> int:
+    """Over values and validity, whatever chunks they lie in."""
+    found = 0
+    for column in table.columns:
+        for chunk in column.chunks:
+            for buffer in _whole(chunk).buffers():
+                if buffer is not None:
+                    found = zlib.crc32(buffer, found)
+    return found
+
+
+def _whole(array: pa.Array) -> pa.Array:
+    """An array that owns exactly its buffers: a slice shares more than its values."""
+    return pa.concat_arrays([array]) if array.offset else array

@@ -1,0 +1,44 @@
+"""The watermark of a fold, told from the entry of its batch in Spark's offset log."""
+
+from dataclasses import dataclass
+
+from tidemill.planning.offsets import BatchOffsets
+from tidemill.types import FOREVER_MICROS, MILLISECOND
+
+NEVER = -(2**62)
+"""Below every time: no row is known to be the last of its kind."""
+
+
+@dataclass(frozen=True)
+class Clock:
+    """How one fold reads the entry.
+
+    A fold on a source's rows follows the frontiers, with no lag. One behind a native stateful
+    operator gets that operator's rows only when Spark's own watermark has passed, so it follows
+    that. Both go back by the delays of the operators in front.
+    """
+
+    lateness: dict[str, int]
+    behind: int = 0
+    native: bool = False
+    spare: int = 0  # what Spark's watermark was held back by, for folds in front of native ones
+
+    def watermark(self, entry: BatchOffsets) -> int:
+        """No row of a later batch has a time below it; FOREVER: there is no later row."""
+        if self.lateness.keys() - entry.frontiers.keys():
+            return NEVER  # a source has not begun
+        if self.native:
+            return self._native(entry.watermark)
+        open_ends = [
+            frontier - self.lateness[source]
+            for source, frontiers in entry.frontiers.items()
+            for frontier in frontiers
+            if frontier < FOREVER_MICROS
+        ]
+        return min(open_ends) - self.behind if open_ends else FOREVER_MICROS
+
+    def _native(self, millis: int) -> int:
+        last = FOREVER_MICROS - max(self.lateness.values()) - self.spare
+        if millis >= last // MILLISECOND - 1:
+            return FOREVER_MICROS
+        return millis * MILLISECOND - self.behind if millis else NEVER

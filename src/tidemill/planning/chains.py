@@ -1,0 +1,99 @@
+"""What planning knows of folds: how far each looks in time, and how long it holds rows back."""
+
+from dataclasses import asdict, dataclass, field
+from datetime import timedelta
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Reach:
+    """How far a fold looks, told by one of its output's time columns.
+
+    Its output rows from time *t* on depend only on input in ``[t - lookback, t + lookahead]``.
+    After watermark W it gives no row with a time below ``W - delay``. None: there is no bound.
+    """
+
+    lookback: timedelta | None
+    lookahead: timedelta | None
+    delay: timedelta | None
+
+    def to_json(self) -> list[float | None]:
+        """Plain values."""
+        parts = (self.lookback, self.lookahead, self.delay)
+        return [None if part is None else part.total_seconds() for part in parts]
+
+    @classmethod
+    def from_json(cls, value: list[float | None]) -> "Reach":
+        """The inverse of :meth:`to_json`."""
+        return cls(*(None if part is None else timedelta(seconds=part) for part in value))
+
+
+@dataclass(frozen=True)
+class FoldUse:
+    """One fold of a pipeline, as it made itself known while the pipeline was built."""
+
+    name: str
+    kind: str
+    time: str  # the input column it goes by
+    times: dict[str, Reach] = field(default_factory=dict)
+    delay: timedelta | None = None  # of its input, where the user said it
+
+    @property
+    def widest(self) -> Reach:
+        """A reach that holds whichever of its time columns is meant."""
+        parts = zip(*((r.lookback, r.lookahead, r.delay) for r in self.times.values()), strict=True)
+        return Reach(*(_longest(part) for part in parts)) if self.times else Reach(None, None, None)
+
+
+def _longest(lengths: tuple[timedelta | None, ...]) -> timedelta | None:
+    known = [length for length in lengths if length is not None]
+    return max(known) if len(known) == len(lengths) else None
+
+
+@dataclass(frozen=True)
+class FoldPin:
+    """How a run treats one fold, for the life of the run.
+
+    ``behind``: by how much the fold's watermark goes back, in microseconds; ``native``: whether it
+    follows Spark's watermark; ``settle``: whether its output is shuffled once more, because a
+    union or a coalesce above it would take away the number of its bucket.
+    """
+
+    behind: int = 0
+    native: bool = False
+    settle: bool = False
+
+
+@dataclass(frozen=True)
+class FoldFacts:
+    """A fold with what the plan around it tells."""
+
+    use: FoldUse
+    pin: FoldPin
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values, for the cache."""
+        use = self.use
+        return {
+            "name": use.name,
+            "kind": use.kind,
+            "time": use.time,
+            "times": {name: reach.to_json() for name, reach in use.times.items()},
+            "delay": None if use.delay is None else use.delay.total_seconds(),
+            "pin": asdict(self.pin),
+        }
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> "FoldFacts":
+        """The inverse of :meth:`to_json`."""
+        delay = value["delay"]
+        return cls(
+            FoldUse(
+                value["name"],
+                value["kind"],
+                value["time"],
+                {name: Reach.from_json(reach) for name, reach in value["times"].items()},
+                None if delay is None else timedelta(seconds=delay),
+            ),
+            FoldPin(**value["pin"]),
+        )

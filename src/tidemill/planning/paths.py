@@ -1,0 +1,224 @@
+"""Operators one behind the other: how far a path looks in time, and how long it holds rows back.
+
+After watermark W an operator may still give rows with times down to W less its delay. Delays add up
+along a path: a fold works with W less the delays in front of it, and Spark's own watermark is held
+back by the delays of the folds in front of a native stateful operator (``spare``).
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+
+from tidemill.errors import PlanError
+from tidemill.planning.chains import FoldFacts, FoldPin, FoldUse
+from tidemill.planning.lineage import PREPARE, Lineage, Origin, fold_name, output_of, window_size
+from tidemill.planning.tree import Tree
+from tidemill.types import micros_of
+
+_NATIVE = {
+    "Aggregate",
+    "Deduplicate",
+    "DeduplicateWithinWatermark",
+    "Distinct",
+    "FlatMapGroupsInPandasWithState",
+    "FlatMapGroupsWithState",
+    "TransformWithState",
+    "TransformWithStateInPySpark",
+}
+_SHUFFLES = ("RepartitionByExpression", "Aggregate", "Distinct", "Deduplicate")
+
+
+@dataclass(frozen=True)
+class Margin:
+    """How much input around an output's time its rows depend on; ``unbounded`` names who asks."""
+
+    before: timedelta = timedelta()
+    after: timedelta = timedelta()
+    unbounded: tuple[str, ...] = ()
+
+    def __add__(self, other: "Margin") -> "Margin":
+        """Of two operators one behind the other."""
+        return Margin(
+            self.before + other.before,
+            self.after + other.after,
+            tuple(dict.fromkeys((*self.unbounded, *other.unbounded))),
+        )
+
+    def __or__(self, other: "Margin") -> "Margin":
+        """Of two operators side by side."""
+        return Margin(
+            max(self.before, other.before),
+            max(self.after, other.after),
+            tuple(dict.fromkeys((*self.unbounded, *other.unbounded))),
+        )
+
+    def to_json(self) -> list[object]:
+        """Plain values."""
+        return [self.before.total_seconds(), self.after.total_seconds(), list(self.unbounded)]
+
+    @classmethod
+    def from_json(cls, value: list[object]) -> "Margin":
+        """The inverse of :meth:`to_json`."""
+        before, after, names = value
+        assert isinstance(before, float | int)
+        assert isinstance(after, float | int)
+        assert isinstance(names, list)
+        return cls(timedelta(seconds=before), timedelta(seconds=after), tuple(names))
+
+
+@dataclass(frozen=True)
+class _Front:
+    """What may still come out of a part of the plan: delay, and whether Spark's clock rules."""
+
+    delay: timedelta = timedelta()
+    native: bool = False
+
+
+def is_streaming_join(node: Tree) -> bool:
+    """A join of two streams keeps state; one with a static side does not."""
+    return node.kind == "Join" and all(
+        any(below.kind.startswith("StreamingRelation") for below in child.walk())
+        for child in node.children
+    )
+
+
+def is_native(node: Tree) -> bool:
+    """Whether Spark keeps state for the node between batches."""
+    return node.kind in _NATIVE or is_streaming_join(node)
+
+
+class Paths:
+    """The paths of one output's plan."""
+
+    def __init__(self, plan: Tree, folds: Mapping[str, FoldUse], lineage: Lineage) -> None:
+        """``folds`` by name."""
+        self.plan, self.uses, self.lineage = plan, folds, lineage
+
+    def folds(self, united: bool) -> list[FoldFacts]:
+        """The folds with their pins; ``united``: the output is one of several."""
+        return [
+            FoldFacts(use, FoldPin(micros_of(front.delay), front.native, settle))
+            for node, use, settle in self._walk(self.plan, united)
+            for front in (self._behind(node, use),)
+        ]
+
+    def _walk(self, node: Tree, exposed: bool) -> Iterator[tuple[Tree, FoldUse, bool]]:
+        """Every fold, and whether anything between it and the next shuffle renumbers tasks."""
+        name = fold_name(node)
+        if name is not None:
+            yield node, self.uses[name], exposed
+            exposed = False
+        elif node.kind == "Union" or (
+            node.kind == "Repartition" and not node.fields.get("shuffle", True)
+        ):
+            exposed = True
+        elif node.kind in _SHUFFLES or is_native(node) or node.kind == "Repartition":
+            exposed = False
+        for child in node.children:
+            yield from self._walk(child, exposed)
+
+    def _behind(self, node: Tree, use: FoldUse) -> _Front:
+        """The delays in front of a fold, by the time it goes by."""
+        if use.delay is not None:
+            native = any(is_native(below) for child in node.children for below in child.walk())
+            return _Front(use.delay, native)
+        fronts = [self._delay_of(origin, use) for origin in self._time_of(node, use)]
+        return _Front(max(f.delay for f in fronts), any(f.native for f in fronts))
+
+    def _time_of(self, node: Tree, use: FoldUse) -> frozenset[Origin]:
+        """Where the fold's time comes from: found by name in what the fold chose to read."""
+        below = node.children[0].children[0]
+        if below.children and fold_name(below.children[0], PREPARE) == use.name:
+            below = below.children[0].children[0]
+        for attribute in output_of(below):
+            if attribute.fields.get("name") == use.time:
+                return self.lineage.origins(attribute)
+        return frozenset((Origin("unknown"),))
+
+    def _delay_of(self, origin: Origin, use: FoldUse) -> _Front:
+        if origin.kind == "event_time":
+            return _Front()
+        if origin.kind in ("window_start", "window_end"):
+            return _Front(origin.size if origin.kind == "window_start" else timedelta(), True)
+        if origin.kind == "fold":
+            before = self.uses[origin.fold]
+            delay = before.times[origin.column].delay
+            if delay is not None:
+                node = next(n for n in self.plan.walk() if fold_name(n) == before.name)
+                front = self._behind(node, before)
+                return _Front(front.delay + delay, front.native)
+        raise PlanError(
+            f"how far the time {use.time!r} may lie behind the watermark is not known",
+            where=use.name,
+            fix="go by the event time, a window's start or end or the time of another fold, or say "
+            "delay=: the longest it may lie behind",
+            column=use.time,
+        )
+
+    def spare(self) -> int:
+        """By how much Spark's watermark must be held back, in microseconds."""
+        held = [
+            self._front(child)
+            for node in self.plan.walk()
+            if is_native(node)
+            for child in node.children
+        ]
+        for front in held:
+            if front.native and front.delay:
+                raise PlanError(
+                    "a fold that holds rows back stands between two of Spark's own stateful "
+                    "operators: Spark would drop its rows as late",
+                    fix="use windows(…), attribute(…) or deduplicate(…) instead of the second one",
+                )
+        return max((micros_of(f.delay) for f in held if not f.native), default=0)
+
+    def _front(self, node: Tree) -> _Front:
+        name = fold_name(node)
+        if name is not None:
+            use = self.uses[name]
+            front = self._behind(node, use)
+            delays = [reach.delay for reach in use.times.values() if reach.delay is not None]
+            return _Front(front.delay + max(delays, default=timedelta()), front.native)
+        if is_native(node):
+            return _Front(timedelta(), True)
+        fronts = [self._front(child) for child in node.children]
+        return _Front(
+            max((front.delay for front in fronts), default=timedelta()),
+            any(front.native for front in fronts),
+        )
+
+    def margins(self, known: Mapping[str, Origin]) -> dict[str, Margin]:
+        """What the rows of this output depend on, by the column that is taken as their time."""
+        return {
+            column: self._fold_margin(origin)
+            if origin.kind == "fold"
+            else self._margin_below(self.plan)
+            for column, origin in known.items()
+        }
+
+    def _fold_margin(self, origin: Origin) -> Margin:
+        """The top fold by the column in question, everything below it at its widest."""
+        use = self.uses[origin.fold]
+        node = next(n for n in self.plan.walk() if fold_name(n) == use.name)
+        reach = use.times[origin.column]
+        below = Margin()
+        for child in node.children:
+            below |= self._margin_below(child)
+        return below + _margin(use, reach.lookback, reach.lookahead)
+
+    def _margin_below(self, node: Tree) -> Margin:
+        found = Margin()
+        for child in node.children:
+            found |= self._margin_below(child)
+        name = fold_name(node)
+        if name is not None:
+            use = self.uses[name]
+            return found + _margin(use, use.widest.lookback, use.widest.lookahead)
+        sizes = [window_size(part) for e in node.expressions() for part in e.walk()]
+        own = max((size for size in sizes if size is not None), default=timedelta())
+        return found + Margin(own, own)
+
+
+def _margin(use: FoldUse, before: timedelta | None, after: timedelta | None) -> Margin:
+    is_bounded = before is not None and after is not None
+    return Margin(before or timedelta(), after or timedelta(), () if is_bounded else (use.name,))
