@@ -34,7 +34,12 @@ def playback_project(rows: int, hours: int = 24) -> Project:
 
 def playback_files(project: Project) -> list[str]:
     """The data files of the playbacks, in the order of ingest time."""
-    table = open_catalog(project.loaded).load_table(PLAYBACKS)
+    return table_files(project, PLAYBACKS)
+
+
+def table_files(project: Project, name: str) -> list[str]:
+    """The data files of a table, in the order of ingest time."""
+    table = open_catalog(project.loaded).load_table(name)
     field = table.schema().find_field("ingest_ts").field_id
     tasks = sorted(
         table.scan().plan_files(),

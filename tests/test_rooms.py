@@ -165,7 +165,4 @@ def test_packages_only_re_export(path):
     tree = ast.parse(path.read_text("utf-8"))
     work = (ast.FunctionDef, ast.ClassDef, ast.For, ast.While, ast.With)
     found = [node for node in tree.body if isinstance(node, work)]
-    if path.parent == SRC:
-        assert [node.name for node in found] == ["__getattr__"]
-    else:
-        assert not found
+    assert {getattr(node, "name", "") for node in found} <= {"__getattr__"}  # to re-export late

@@ -39,3 +39,6 @@ if [ ! -x "$venv/bin/uv" ]; then
 fi
 VIRTUAL_ENV="$venv" "$venv/bin/uv" pip install -q --require-hashes -r requirements.lock
 VIRTUAL_ENV="$venv" "$venv/bin/uv" pip install -q --no-deps -e .
+# Where PYTHONDONTWRITEBYTECODE is set, as in many images, every start of Python would compile all
+# that it imports, and Spark starts many: compile once, here. Files of other Pythons do not matter.
+"$venv/bin/python" -m compileall -qq -j 0 "$venv/lib" || true

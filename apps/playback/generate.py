@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -72,22 +72,30 @@ def generate(
 ) -> int:
     """Fill both tables, a file for every hour, and return how many rows they have together.
 
-    Arguments as in :func:`make_hours`. The tables must be empty, because offsets begin at 0.
+    Arguments as in :func:`make_hours`.
+    """
+    made = make_hours(rows=rows, impressions=impressions, start=start, hours=hours, seed=seed)
+    return write_hours(catalog, SCHEMAS, made)
+
+
+def write_hours(catalog: Catalog, schemas: dict[str, pa.Schema], hours: Iterator[Hour]) -> int:
+    """Make these tables, append the hours, return how many rows there are.
+
+    The tables must be empty, because offsets begin at 0.
     """
     from tidemill.sinks.tables import ensure_table
 
     tables = {
         name: ensure_table(catalog, name, schema, "ingest_ts", "hour")
-        for name, schema in SCHEMAS.items()
+        for name, schema in schemas.items()
     }
     for name, table in tables.items():
         if table.current_snapshot() is not None:
             raise ValueError(f"{name} has rows already; drop it first")
-    made = make_hours(rows=rows, impressions=impressions, start=start, hours=hours, seed=seed)
     total = 0
     appends: list[Future[None]] = []
     with ThreadPoolExecutor(len(tables)) as pool:
-        for group in _grouped(made):
+        for group in _grouped(hours):
             _await(appends)
             appends = [
                 pool.submit(tables[name].append, part)
@@ -117,7 +125,7 @@ def _grouped(hours: Iterator[Hour]) -> Iterator[Hour]:
 
 
 def _joined(hours: list[Hour]) -> Hour:
-    return {name: pa.concat_tables([hour[name] for hour in hours]) for name in SCHEMAS}
+    return {name: pa.concat_tables([hour[name] for hour in hours]) for name in hours[0]}
 
 
 def make_hours(
@@ -255,24 +263,42 @@ def _positions(partition: np.ndarray, offsets: np.ndarray) -> np.ndarray:
     return positions
 
 
-def main() -> None:
-    """``python generate.py --rows 1_000_000``, in the folder of a tidemill.yaml."""
-    import tidemill
-    from tidemill.archive.catalog import open_catalog
+def number_anew(log: pa.Table, offsets: np.ndarray) -> pa.Table:
+    """A log that was divided or added to, with offsets that go on from these, which move on."""
+    column = log.schema.get_field_index("kafka_offset")
+    positions = pa.array(_positions(log["kafka_partition"].to_numpy(), offsets))
+    return log.set_column(column, log.schema.field(column), positions)
 
-    parser = argparse.ArgumentParser(description="Fill the archive of a playback project.")
+
+def make_parser(title: str) -> argparse.ArgumentParser:
+    """What every generator of this shape can be told."""
+    parser = argparse.ArgumentParser(description=title)
     parser.add_argument("--config", default="tidemill.yaml")
     parser.add_argument("--rows", type=int, default=1_000_000, help="playbacks")
-    parser.add_argument("--impressions", type=int, help="by default half as many again")
     parser.add_argument("--start", type=datetime.fromisoformat, default=START)
     parser.add_argument("--hours", type=int, default=24)
     parser.add_argument("--seed", type=int, default=1)
+    return parser
+
+
+def run(parser: argparse.ArgumentParser, generate: Callable[..., int]) -> None:
+    """Fill the archive of the project that the arguments name."""
+    import tidemill
+    from tidemill.archive.catalog import open_catalog
+
     given = vars(parser.parse_args())
     catalog = open_catalog(tidemill.load(given.pop("config")).loaded)
     began = time.perf_counter()
     rows = generate(catalog, **given)
     seconds = time.perf_counter() - began
     print(f"{rows:,} rows in {seconds:.1f} s, {rows / seconds:,.0f} rows/s")
+
+
+def main() -> None:
+    """``python generate.py --rows 1_000_000``, in the folder of a tidemill.yaml."""
+    parser = make_parser("Fill the archive of a playback project.")
+    parser.add_argument("--impressions", type=int, help="by default half as many again")
+    run(parser, generate)
 
 
 if __name__ == "__main__":

@@ -5,10 +5,32 @@ from typing import TYPE_CHECKING, Any
 from tidemill.pipeline import Pipeline, pipeline
 
 if TYPE_CHECKING:
-    from tidemill.folds.builtin import sessions
+    from tidemill.folds.builtin import (
+        attribute,
+        deduplicate,
+        fold,
+        process,
+        sessions,
+        top_n,
+        unique_counts,
+        windows,
+    )
     from tidemill.project import Project, load
 
-__all__ = ["Pipeline", "Project", "load", "pipeline", "sessions"]
+__all__ = [
+    "Pipeline",
+    "Project",
+    "attribute",
+    "deduplicate",
+    "fold",
+    "load",
+    "pipeline",
+    "process",
+    "sessions",
+    "top_n",
+    "unique_counts",
+    "windows",
+]
 __version__ = "0.1.0"
 
 

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from pyiceberg.io.pyarrow import schema_to_pyarrow
 
 from tests.bad_input.terminal import Outcome, run_cli
 from tidemill.archive.catalog import open_catalog
@@ -172,12 +171,17 @@ class Shop:
             made.append(rows.slice(at, size))
 
     def know(self, facts: PipelineFacts = FACTS, columns: pa.Schema | None = None) -> "Shop":
-        """Put the analysis of `sums` into the cache, as a plan before this one would have."""
+        """Put the analysis of `sums` into the cache, as a plan before this one would have.
+
+        ``columns``: the files' own, where the archive is no table.
+        """
         loaded = self.project.loaded
         if columns is None:
             archive = self.catalog.load_table("logs.plays").schema()
-            columns = schema_to_pyarrow(archive, include_field_ids=False)
-        known = KnownCode(("plays",), digest({"plays": columns}), facts)
+            told = {field.name: str(field.field_type) for field in archive.fields}
+        else:
+            told = {field.name: str(field.type) for field in columns}
+        known = KnownCode(("plays",), digest({"plays": told}), facts)
         remember(loaded.home, code_fingerprint(loaded, "sums"), known)
         return self
 

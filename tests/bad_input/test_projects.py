@@ -82,11 +82,11 @@ COLUMNS = {
     ),
     "an event time of another type": (
         ("event_time: event_ts", "event_time: amount"),
-        "event_time 'amount' is int64, not a timestamp\n  fix: name a timestamp column",
+        "event_time 'amount' is long, not a timestamp\n  fix: name a timestamp column",
     ),
     "an ingest time of another type": (
         ("ingest_time: ingest_ts", "ingest_time: key"),
-        "archive.ingest_time 'key' is int64, not a timestamp\n  fix: name a timestamp column",
+        "archive.ingest_time 'key' is long, not a timestamp\n  fix: name a timestamp column",
     ),
     "a stream without an archive": (
         (ARCHIVE, "    live: {type: kafka, brokers: 'localhost:9092', topic: plays}\n"),

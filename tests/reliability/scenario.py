@@ -8,8 +8,12 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+
+import psutil
+import yaml
 
 from tidemill.archive.catalog import open_catalog
 from tidemill.project import Project, load
@@ -17,6 +21,18 @@ from tidemill.starter.writing import write_starter
 
 RANGE = ("--from", "2026-01-01T00:00Z", "--to", "2026-01-01T12:00Z", "--slice", "40min")
 ROOT = Path(__file__).parents[2]
+_FOLDS = '''
+
+from tidemill import deduplicate, sessions
+
+
+@pipeline
+def viewing(playbacks):
+    """Two folds, one behind the other."""
+    once = playbacks.transform(deduplicate(key=["account_id", "show_id"], within="2 min"))
+    agg = {"plays": "count", "shows": ("n_unique", "show_id")}
+    return once.transform(sessions(key="account_id", gap="20 min", max_length="3 h", agg=agg))
+'''
 
 
 @dataclass(frozen=True)
@@ -34,11 +50,23 @@ class Yard:
     """A project to disturb."""
 
     folder: Path
+    pipeline: str = "plays_per_show"
 
     @classmethod
-    def make(cls, folder: Path) -> "Yard":
+    def make(cls, folder: Path, pipeline: str = "plays_per_show") -> "Yard":
+        """The starter, and a pipeline of folds beside its own."""
         write_starter(folder)
-        return cls(folder)
+        code = folder / "pipelines.py"
+        code.write_text(code.read_text("utf-8") + _FOLDS, "utf-8")
+        config = yaml.safe_load((folder / "tidemill.yaml").read_text("utf-8"))
+        sink = {"table": "marts.viewing", "time": "session_start"}
+        config["pipelines"]["viewing"] = {
+            "entry": "pipelines:viewing",
+            "sinks": {"output": sink},
+            "buckets": 3,
+        }
+        (folder / "tidemill.yaml").write_text(yaml.safe_dump(config), "utf-8")
+        return cls(folder, pipeline)
 
     @property
     def project(self) -> Project:
@@ -67,7 +95,7 @@ class Yard:
         return dict(json.loads(out))
 
     def backfill(self, victim: tuple[str, int] | None = None) -> subprocess.Popen[str]:
-        return self.start("backfill", "plays_per_show", *RANGE, victim=victim)
+        return self.start("backfill", self.pipeline, *RANGE, victim=victim)
 
     def newest_run(self, process: subprocess.Popen[str], known: set[str]) -> str:
         """The id of the run a driver has just begun."""
@@ -93,6 +121,17 @@ class Yard:
         process.send_signal(signal.SIGKILL)
         process.wait()
         return True
+
+    def kill_worker_at(self, process: subprocess.Popen[str], run: str, batches: int) -> bool:
+        """kill -9 a Python worker of Spark's some time after a batch; False if there was none."""
+        while process.poll() is None:
+            if self.project.registry.totals(run).batches >= batches:
+                found = list(_workers(process.pid))
+                if found:
+                    random.Random(batches).choice(found).kill()
+                    return True
+            time.sleep(0.02)
+        return False
 
     def tables(self, run: str) -> Tables:
         """What the run left; fails if a data file is referenced twice."""
@@ -134,6 +173,37 @@ def random_kills(yard: Yard, seed: int, slices: int = 19) -> tuple[str, list[str
         assert "is finished" in err or "driven by another process" in err, err
     assert yard.project.status(run).state == "finished", err
     return run, story
+
+
+def worker_kills(yard: Yard, seed: int, slices: int = 19) -> tuple[str, list[str]]:
+    """Kill Python workers while folds run; a run that fails of it is resumed."""
+    chance = random.Random(seed)
+    story = []
+    known = yard.known_runs()
+    process = yard.backfill()
+    run = yard.newest_run(process, known)
+    for batches in sorted(chance.sample(range(1, slices - 2), 2)):
+        if yard.kill_worker_at(process, run, batches):
+            story.append(f"killed a worker after batch {batches}")
+        time.sleep(2)
+        if process.poll() is not None and process.returncode != 0:
+            process = yard.start("resume", run)
+    _, err = process.communicate(timeout=600)
+    if yard.project.status(run).state != "finished":
+        yard.run("resume", run)
+    assert yard.project.status(run).state == "finished", err
+    return run, story
+
+
+def _workers(driver: int) -> Iterator[psutil.Process]:
+    """The forked workers of the daemon: processes whose parent is a daemon as well."""
+    for process in psutil.Process(driver).children(recursive=True):
+        try:
+            parent = process.parent()
+            if parent and all("daemon" in " ".join(p.cmdline()) for p in (process, parent)):
+                yield process
+        except psutil.Error:
+            continue
 
 
 def _await_one(first: subprocess.Popen[str], second: subprocess.Popen[str]) -> None:

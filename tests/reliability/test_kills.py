@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.reliability.scenario import RANGE, Tables, Yard, random_kills
+from tests.reliability.scenario import RANGE, Tables, Yard, random_kills, worker_kills
 from tests.reliability.victim import STEPS
 from tidemill.archive.catalog import open_catalog
 
@@ -58,3 +58,27 @@ def test_a_finished_run_cannot_be_resumed(yard: Yard, undisturbed: Tables) -> No
     assert process.returncode == 1
     assert "is finished" in err
     assert "Traceback" not in err
+
+
+@pytest.fixture(scope="module")
+def folds(tmp_path_factory: pytest.TempPathFactory) -> tuple[Yard, Tables]:
+    """A yard whose pipeline is two folds, and what it gives undisturbed."""
+    yard = Yard.make(tmp_path_factory.mktemp("folds"), "viewing")
+    result = yard.run("backfill", "viewing", *RANGE)
+    return yard, yard.tables(str(result["run"]))
+
+
+@pytest.mark.parametrize("seed", [31, 47])
+def test_a_driver_of_folds_killed_at_a_random_moment(folds: tuple[Yard, Tables], seed: int) -> None:
+    yard, undisturbed = folds
+    run, story = random_kills(yard, seed)
+    assert story, "nothing was killed"
+    assert yard.tables(run) == undisturbed
+
+
+@pytest.mark.parametrize("seed", [5, 6])
+def test_a_worker_killed_in_the_middle_of_a_fold(folds: tuple[Yard, Tables], seed: int) -> None:
+    yard, undisturbed = folds
+    run, story = worker_kills(yard, seed)
+    assert story, "nothing was killed"
+    assert yard.tables(run) == undisturbed

@@ -259,6 +259,24 @@ def test_pinned_metadata_that_cannot_be_read_is_named(lake, tmp_path, content):
     assert raised.value.where == str(path)
 
 
+def test_a_kept_schema_is_the_tables_own_or_found_anew(lake, tmp_path):
+    folder, slicing = start_run(lake, tmp_path)
+    first, kept = open_reader(slicing.pin, lake[0]).schema(), folder.table("log")
+    assert slicing.archive.equals(first, check_metadata=True)
+    kept.with_suffix(".arrow").unlink()
+    assert reopen_reader(slicing.pin, kept, {}).schema().equals(first, check_metadata=True)
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"\xff" * 40])
+def test_a_kept_schema_that_cannot_be_read_is_named(lake, tmp_path, content):
+    folder, slicing = start_run(lake, tmp_path)
+    path = folder.table("log").with_suffix(".arrow")
+    path.write_bytes(content)
+    with pytest.raises(RunError, match=r"metadata of archive\.log cannot be read") as raised:
+        reopen_reader(slicing.pin, folder.table("log"), {})
+    assert raised.value.where == str(path)
+
+
 def test_what_cannot_be_opened_is_named(lake):
     catalog, table = lake
     with pytest.raises(SourceError, match=r"the table 'archive\.lgo' does not exist") as raised:

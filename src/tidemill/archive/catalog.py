@@ -24,6 +24,15 @@ def open_catalog(loaded: LoadedConfig) -> Catalog:
     return connect(loaded.config.catalog.name, loaded.config.catalog.properties(loaded.base))
 
 
+def open_metadata(loaded: LoadedConfig) -> Catalog:
+    """The project's catalog, to plan with: its tables tell their metadata, and load no Arrow."""
+    from tidemill.archive.files import plainly
+
+    catalog = open_catalog(loaded)
+    catalog.properties = plainly(catalog.properties)
+    return catalog
+
+
 def connect(name: str, properties: dict[str, str]) -> Catalog:
     """A catalog from its pyiceberg properties."""
     from pyiceberg.catalog import load_catalog

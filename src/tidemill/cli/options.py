@@ -79,6 +79,10 @@ def _complete_runs(ctx: click.Context, param: Any, start: str) -> list[Completio
     return _complete(ctx, start, lambda project: [record.run for record in project.runs()])
 
 
+def _complete_both(ctx: click.Context, param: Any, start: str) -> list[CompletionItem]:
+    return _complete_pipelines(ctx, param, start) + _complete_runs(ctx, param, start)
+
+
 def _complete(
     ctx: click.Context, start: str, names: Callable[[Project], list[str]]
 ) -> list[CompletionItem]:
@@ -101,6 +105,9 @@ verbose_option = click.option(
 json_option = click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
 pipeline_argument = click.argument("pipeline", shell_complete=_complete_pipelines)
 run_argument = click.argument("run", shell_complete=_complete_runs)
+pipeline_or_run_argument = click.argument(
+    "name", metavar="PIPELINE|RUN", shell_complete=_complete_both
+)
 
 
 def common(function: F) -> F:

@@ -42,7 +42,7 @@ def show_plan(plan: BackfillPlan, every: bool) -> None:
     out.print(
         f"job    {plan.facts.category}"
         + (f" ({', '.join(plan.facts.stateful)})" if plan.facts.stateful else "")
-        + f"  [dim]about {_bytes(plan.memory)} of memory[/]\n"
+        + f"  [dim]about {show_bytes(plan.memory)} of memory[/]\n"
     )
     for name, pin in plan.pins.items():
         _show_source(out, name, pin, plan.lateness[name])
@@ -79,7 +79,7 @@ def _slices(plan: BackfillPlan, every: bool) -> Table:
         cells = [str(index), show_instant(piece.start), show_instant(piece.end)]
         for source in sources:
             share = piece.shares[source]
-            cells += [f"{share.rows:,}", _bytes(share.bytes)]
+            cells += [f"{share.rows:,}", show_bytes(share.bytes)]
         table.add_row(*cells)
     rest = len(slices) - len(shown)
     if rest:
@@ -87,13 +87,14 @@ def _slices(plan: BackfillPlan, every: bool) -> Table:
     totals = ["", f"{len(slices)} slices", "total"]
     for source in sources:
         totals.append(f"{sum(p.shares[source].rows for p in slices):,}")
-        totals.append(_bytes(sum(p.shares[source].bytes for p in slices)))
+        totals.append(show_bytes(sum(p.shares[source].bytes for p in slices)))
     table.add_section()
     table.add_row(*totals, style="bold")
     return table
 
 
-def _bytes(size: int) -> str:
+def show_bytes(size: int) -> str:
+    """A size as people say it."""
     value = float(size)
     for unit in ("B", "kB", "MB", "GB"):
         if value < 1000:

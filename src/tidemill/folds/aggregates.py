@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import polars as pl
 import pyarrow as pa
@@ -110,10 +110,9 @@ class Aggregate:
         if self.function == "n_unique":
             return [value.drop_nulls().unique().sort().alias(name)]
         if self.function == "collect":
-            placed = pl.struct(
-                pl.col(self.time).alias("time"), *self.positions, value.alias("value")
-            )
-            return [placed.sort().alias(name)]
+            places = [pl.col(self.time).alias("time"), *map(pl.col, self.positions)]
+            placed = pl.struct(*places, value.alias("value"))
+            return [self._sorted(placed, value, places).alias(name)]
         if self.function in ("first", "last"):
             return self._pick(value, [pl.col(self.time), *map(pl.col, self.positions)])
         return [(value.min() if self.function == "min" else value.max()).alias(name)]
@@ -121,11 +120,11 @@ class Aggregate:
     def nothing(self) -> list[pl.Expr]:
         """A part of no rows, to be finished, not merged."""
         types = polars_types(pa.schema(self.parts))
-        counts = {self.name if self.function == "count" else f"{self.name}_count": 0}
-        lists = {self.name: []} if self.function in ("n_unique", "collect") else {}
-        return [
-            pl.lit((counts | lists).get(part), kind).alias(part) for part, kind in types.items()
-        ]
+        counted = self.name if self.function == "count" else f"{self.name}_count"
+        blank: dict[str, object] = {counted: 0}
+        if self.function in ("n_unique", "collect"):
+            blank[self.name] = []
+        return [pl.lit(blank.get(part), kind).alias(part) for part, kind in types.items()]
 
     def merge(self) -> list[pl.Expr]:
         """Parts of one group as one part, in any order of the parts."""
@@ -143,16 +142,21 @@ class Aggregate:
         if self.function == "n_unique":
             return [own.explode().drop_nulls().unique().sort().alias(name)]
         if self.function == "collect":
-            return [own.explode().drop_nulls().sort().alias(name)]
-        places = [f"{name}_time", *(f"{name}_{column}" for column in self.positions)]
-        return self._pick(own, [pl.col(place) for place in places])
+            placed = own.explode().drop_nulls()
+            value, *places = [placed.struct.field(n) for n in ("value", "time", *self.positions)]
+            return [self._sorted(placed, value, places).alias(name)]
+        return self._pick(own, [pl.col(part.name) for part in self.parts[1:]])
 
     def _pick(self, value: pl.Expr, places: list[pl.Expr]) -> list[pl.Expr]:
         """The value in the first or last place, and the place."""
-        by = places if self.positions else [*places, value]
-        sorts = [each.sort_by(by, nulls_last=True) for each in (value, *places)]
+        sorts = [self._sorted(each, value, places) for each in (value, *places)]
         picked = [each.first() if self.function == "first" else each.last() for each in sorts]
         return [each.alias(part.name) for each, part in zip(picked, self.parts, strict=True)]
+
+    def _sorted(self, each: pl.Expr, value: pl.Expr, places: list[pl.Expr]) -> pl.Expr:
+        """In the order of events. Rows made from one row have one place: the value decides."""
+        by = places if pa.types.is_nested(self.kind) else [*places, value]
+        return each.sort_by(by, nulls_last=True)
 
     def finish(self) -> pl.Expr:
         """The output column of a part that is complete."""

@@ -151,6 +151,11 @@ class BoundFold(ABC):
         """The input columns it reads."""
         return list(self.source.schema.names)
 
+    @property
+    def goes_by(self) -> str:
+        """The input column that is its time."""
+        return self.source.time
+
     def prepare(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Selected input rows to `parts`; any cut of the rows may be prepared on its own."""
         return rows

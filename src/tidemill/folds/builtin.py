@@ -5,8 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from tidemill.folds.attribute import bind_attribute
+from tidemill.folds.attribution import Attribution
+from tidemill.folds.custom import FoldFunction, bind_fold
+from tidemill.folds.deduplicate import bind_deduplicate
 from tidemill.folds.operator import Fold, column_of
+from tidemill.folds.outputs import Processing
+from tidemill.folds.process import bind_process
+from tidemill.folds.processor import Processor
+from tidemill.folds.schemas import SchemaLike
 from tidemill.folds.sessions import bind_sessions
+from tidemill.folds.windows import bind_windows
 
 if TYPE_CHECKING:
     from typing import TypeAlias
@@ -34,7 +43,7 @@ def sessions(
     multiple of L/2 since the epoch that it reaches having begun L/2 or longer before: no session
     is longer than L, and a key that never stops does not keep one open for ever.
     """
-    names = [key] if isinstance(key, str) else list(key)
+    names = _names(key)
     return Fold(
         "sessions",
         lambda rows: bind_sessions(rows, names, gap, max_length, agg or {}),
@@ -52,3 +61,209 @@ def _with_session_id(frame: DataFrame, keys: list[str]) -> DataFrame:
     start = F.unix_micros(column_of("session_start")).alias("start")
     identity = F.md5(F.to_json(F.struct(*map(column_of, keys), start)))
     return frame.withColumn("session_id", identity)
+
+
+def deduplicate(
+    *,
+    key: Key,
+    within: object,
+    keep: str = "first",
+    time: str | None = None,
+    name: str | None = None,
+    delay: object | None = None,
+) -> Fold:
+    """The rows that repeat no row of their key: none has an event time up to ``within`` before.
+
+    ``keep="last"``: after it. Rows of the same time are settled by position, if the rows carry
+    ``_meta``, else by content. The definition is local: a row that was itself a repeat counts.
+    """
+    return Fold(
+        "deduplicate",
+        lambda rows: bind_deduplicate(rows, _names(key), within, keep),
+        time,
+        name,
+        delay,
+    )
+
+
+def attribute(
+    other: DataFrame,
+    *,
+    on: Key,
+    within: object,
+    direction: str = "backward",
+    pick: str = "last",
+    how: str = "left",
+    prefix: str = "",
+    time: str | None = None,
+    other_time: str | None = None,
+    name: str | None = None,
+    delay: object | None = None,
+) -> Attribution:
+    """Each row with the row(s) of ``other`` of the same key up to ``within`` before (or after) it.
+
+    ``direction`` backward: event time in ``[t - within, t]``; forward: in ``[t, t + within]``.
+    ``pick`` first, last, nearest or all of them; ``how`` left (rows without a match come out with
+    nulls) or inner. The other's columns get ``prefix`` before their names.
+    """
+    return Attribution(
+        other,
+        lambda rows, others: bind_attribute(
+            rows,
+            others,
+            _names(on),
+            within,
+            direction=direction,
+            pick=pick,
+            how=how,
+            prefix=prefix,
+        ),
+        time,
+        other_time,
+        name,
+        delay,
+    )
+
+
+def windows(
+    *,
+    key: Key | None,
+    every: object,
+    size: object | None = None,
+    agg: Agg | None = None,
+    empty_for: object | None = None,
+    time: str | None = None,
+    name: str | None = None,
+    delay: object | None = None,
+) -> Fold:
+    """Aggregates per key and window: ``[window_start, window_start + size)``, one ``every`` so long.
+
+    Without ``size`` the windows touch (tumbling); longer than ``every`` they overlap (sliding).
+    With ``empty_for`` a key goes on giving empty windows that long after its last row.
+    """
+    keys = None if key is None else _names(key)
+    return Fold(
+        "windows",
+        lambda rows: bind_windows(rows, keys, every, size, agg=agg or {}, empty_for=empty_for),
+        time,
+        name,
+        delay,
+    )
+
+
+def unique_counts(
+    *,
+    key: Key | None,
+    column: str,
+    every: object,
+    size: object | None = None,
+    method: str = "exact",
+    time: str | None = None,
+    name: str | None = None,
+    delay: object | None = None,
+) -> Fold:
+    """How many different values a column has, per key and window; nulls do not count.
+
+    ``method="sketch"`` takes bounded memory, is right up to a known error, and gives the sketch,
+    which can be merged with others, as the column ``sketch``.
+    """
+    from tidemill.folds.unique_counts import bind_unique_counts
+
+    keys = None if key is None else _names(key)
+    return Fold(
+        "unique_counts",
+        lambda rows: bind_unique_counts(rows, keys, column, every, size=size, method=method),
+        time,
+        name,
+        delay,
+    )
+
+
+def top_n(
+    n: int,
+    *,
+    by: str,
+    every: object,
+    key: Key | None = None,
+    size: object | None = None,
+    ascending: bool = False,
+    time: str | None = None,
+    name: str | None = None,
+    delay: object | None = None,
+) -> Fold:
+    """The ``n`` rows with the largest ``by`` of each window and key, with their ``rank``.
+
+    Ties are settled by event time, then position, if the rows carry ``_meta``, else content.
+    """
+    from tidemill.folds.top_n import bind_top_n
+
+    keys = None if key is None else _names(key)
+    return Fold(
+        "top_n",
+        lambda rows: bind_top_n(rows, n, by, keys, every, size=size, ascending=ascending),
+        time,
+        name,
+        delay,
+    )
+
+
+def process(
+    processor: Processor | type[Processor],
+    *,
+    key: Key,
+    time: str | None = None,
+    name: str | None = None,
+    delay: object | None = None,
+) -> Processing:
+    """A class with ``on_row`` and ``on_timer``: rows of a key in the order of events, its state.
+
+    With several outputs, ``process(…).outputs(df)`` gives them all by name, and as a transform it
+    gives the first.
+    """
+    return Processing(
+        "process", lambda rows: bind_process(rows, processor, _names(key)), time, name, delay
+    )
+
+
+def fold(
+    function: FoldFunction,
+    *,
+    key: Key,
+    state: SchemaLike,
+    output: SchemaLike,
+    lookback: object | None = None,
+    lookahead: object | None = None,
+    delay: object | None = None,
+    times: str | list[str] | None = None,
+    hold: bool = True,
+    time: str | None = None,
+    name: str | None = None,
+    input_delay: object | None = None,
+) -> Fold:
+    """One's own fold on Polars frames: ``(state, rows, watermark) → (output, state)``.
+
+    A frame holds the rows of many keys; the state must have the key's columns. With ``hold`` the
+    function sees each row once the watermark has passed it, in the order of events.
+    """
+    return Fold(
+        "fold",
+        lambda rows: bind_fold(
+            rows,
+            function,
+            _names(key),
+            state,
+            output,
+            lookback=lookback,
+            lookahead=lookahead,
+            delay=delay,
+            times=times,
+            hold=hold,
+        ),
+        time,
+        name,
+        input_delay,
+    )
+
+
+def _names(key: Key) -> list[str]:
+    return [key] if isinstance(key, str) else list(key)

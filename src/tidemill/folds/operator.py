@@ -12,7 +12,7 @@ from tidemill.errors import PlanError, nearest
 from tidemill.folds.base import TIME, BoundFold, Input
 from tidemill.folds.building import current_building
 from tidemill.folds.runner import BUCKET, Place, Prepare, Step
-from tidemill.planning.chains import FoldUse
+from tidemill.planning.chains import FoldUse, Reach
 from tidemill.types import parse_duration
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def put(chosen: DataFrame, bound: BoundFold, wanted: str | None, delay: object |
     folded = shuffled.mapInArrow(Step(bound, name, place), _spark_type(output))
     if settle:
         folded = folded.repartitionById(buckets, F.col(BUCKET))
-    return folded.select(*(_marked(name, bound) for name in bound.output.names))
+    return folded.select(*(marked(name, bound.times.get(name)) for name in bound.output.names))
 
 
 def _register(
@@ -80,7 +80,7 @@ def _register(
         )
     name = found.name(kind, wanted)
     length = None if delay is None else parse_duration(delay)
-    found.folds[name] = FoldUse(name, kind, bound.source.time, bound.times, length)
+    found.folds[name] = FoldUse(name, kind, bound.goes_by, bound.times, length)
     return name, found.place(name)
 
 
@@ -119,12 +119,12 @@ def read_input(frame: DataFrame, operator: str, time: str | None) -> Input:
     return Input(operator, schema, chosen)
 
 
-def _marked(name: str, bound: BoundFold) -> Column:
+def marked(name: str, reach: Reach | None, column: Column | None = None) -> Column:
     """An output column; its times get the watermark back that `mapInArrow` takes away."""
-    reach = bound.times.get(name)
+    column = column_of(name) if column is None else column.alias(name)
     if reach is None or reach.delay is None:
-        return column_of(name)
-    return column_of(name).alias(name, metadata={_WATERMARK: 0})
+        return column
+    return column.alias(name, metadata={_WATERMARK: 0})
 
 
 def column_of(name: str) -> Column:

@@ -13,6 +13,7 @@ import uuid
 import zlib
 from dataclasses import asdict, dataclass
 
+import numpy as np
 import pyarrow as pa
 from pyarrow import fs
 
@@ -48,7 +49,7 @@ class StateFiles:
         filesystem, base = fs.FileSystem.from_uri(self.uri)
         path = f"{base}/{_name(label.operator, label.batch, label.bucket)}"
         filesystem.create_dir(path.rsplit("/", 1)[0], recursive=True)
-        table = table.combine_chunks()
+        table = _canonical(table)
         about = {_LABEL: json.dumps(asdict(label), sort_keys=True), _SUM: str(_checksum(table))}
         table = table.replace_schema_metadata(about)
         draft = f"{path}.{uuid.uuid4().hex}.tmp"
@@ -136,16 +137,13 @@ def _label(schema: pa.Schema) -> Label:
 
 
 def _checksum(table: pa.Table) -> int:
-    """Over values and validity, whatever chunks they lie in."""
+    """Over the bytes the rows have in a file: what was written must be what is read."""
     found = 0
-    for column in table.columns:
-        for chunk in column.chunks:
-            for buffer in _whole(chunk).buffers():
-                if buffer is not None:
-                    found = zlib.crc32(buffer, found)
+    for batch in table.to_batches():
+        found = zlib.crc32(batch.replace_schema_metadata(None).serialize(), found)
     return found
 
 
-def _whole(array: pa.Array) -> pa.Array:
-    """An array that owns exactly its buffers: a slice shares more than its values."""
-    return pa.concat_arrays([array]) if array.offset else array
+def _canonical(table: pa.Table) -> pa.Table:
+    """In one piece, with nothing left of the values that null stands for."""
+    return table.combine_chunks().take(pa.array(np.arange(len(table)))).combine_chunks()

@@ -105,6 +105,7 @@ class Lineage:
         """``event_times`` by source, ``folds`` by name."""
         self.plan = plan
         self.folds: dict[int, Origin] = {}
+        self.structs: dict[int, tuple[Tree, FoldUse]] = {}
         self.definitions: dict[int, Tree] = {}
         self.event_times: set[int] = set()
         self.peers: dict[int, list[Tree]] = {}
@@ -130,8 +131,12 @@ class Lineage:
     def _fold(self, node: Tree, name: str, use: FoldUse) -> None:
         for attribute in output_of(node):
             column = str(attribute.fields["name"])
-            if column in use.times and attribute.expression_id is not None:
+            if attribute.expression_id is None:
+                continue
+            if column in use.times:
                 self.folds[attribute.expression_id] = Origin("fold", fold=name, column=column)
+            elif any(time.startswith(f"{column}.") for time in use.times):
+                self.structs[attribute.expression_id] = attribute, use
 
     def _expand(self, node: Tree) -> None:
         """A sliding window: the output's columns are computed in each projection alike."""
@@ -170,11 +175,22 @@ class Lineage:
         elif expression.kind == "AttributeReference" and found in self.definitions:
             own = self.origins(self.definitions[found], depth + 1)
         elif expression.kind == "GetStructField":
-            size = self._window(expression.children[0])
-            bound = "window_start" if expression.fields["ordinal"] == 0 else "window_end"
-            own = frozenset((_UNKNOWN if size is None else Origin(bound, size),))
+            own = frozenset((self._field(expression),))
         sides = self.peers.get(found, ()) if found is not None else ()
         return own.union(*(self.origins(side, depth + 1) for side in sides))
+
+    def _field(self, expression: Tree) -> Origin:
+        """A window's bound, or the time of one of a fold's several outputs."""
+        struct, ordinal = expression.children[0], int(expression.fields["ordinal"])
+        if struct.expression_id in self.structs:
+            attribute, use = self.structs[struct.expression_id]
+            field = attribute.fields["dataType"]["fields"][ordinal]["name"]
+            column = f"{attribute.fields['name']}.{field}"
+            known = column in use.times
+            return Origin("fold", fold=use.name, column=column) if known else _UNKNOWN
+        size = self._window(struct)
+        bound = "window_start" if ordinal == 0 else "window_end"
+        return _UNKNOWN if size is None else Origin(bound, size)
 
     def _window(self, expression: Tree) -> timedelta | None:
         """The size of a window of an event time, of a fold's, or of other windows' times."""

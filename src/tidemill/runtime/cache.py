@@ -5,14 +5,11 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from tidemill.planning.analysis import PipelineFacts
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 _KEEP = 200
 
@@ -26,9 +23,9 @@ class KnownCode:
     facts: PipelineFacts
 
 
-def digest(schemas: dict[str, pa.Schema]) -> str:
-    """A short name for the columns of all sources."""
-    text = "\0".join(f"{name}\1{schemas[name]}" for name in sorted(schemas))
+def digest(columns: Mapping[str, Mapping[str, str]]) -> str:
+    """A short name for the columns of all sources and their types."""
+    text = json.dumps([(name, list(columns[name].items())) for name in sorted(columns)])
     return hashlib.sha256(text.encode()).hexdigest()[:24]
 
 

@@ -14,6 +14,7 @@ def warm_up() -> None:
         "pyarrow.dataset",
         "pyiceberg.io.pyarrow",
         "pyspark.sql.worker.plan_data_source_read",
+        "tidemill.folds.builtin",
         "tidemill.sinks.writing",
         "tidemill.sources.iceberg",
         "tidemill.sources.reading",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
@@ -18,7 +18,6 @@ from tidemill.types import from_micros, micros_of
 if TYPE_CHECKING:
     from datetime import datetime
 
-    import pyarrow as pa
     from pyiceberg.catalog import Catalog
 
     from tidemill.config.loader import LoadedConfig
@@ -114,10 +113,8 @@ def _filter(
     return " and ".join(f"({part})" for part in parts) or None
 
 
-def check_columns(pin: SourcePin, schema: pa.Schema, region: str | None) -> None:
+def check_columns(pin: SourcePin, columns: Mapping[str, str], region: str | None) -> None:
     """Every column the YAML names must be in the archive."""
-    import pyarrow as pa
-
     named = [
         ("event_time", pin.event_time),
         ("archive.ingest_time", pin.ingest_time),
@@ -126,17 +123,17 @@ def check_columns(pin: SourcePin, schema: pa.Schema, region: str | None) -> None
         ("archive.region", region),
     ]
     for key, column in named:
-        if column is not None and column not in schema.names:
+        if column is not None and column not in columns:
             raise PlanError(
                 f"{key} names the column {column!r}, which {pin.location} does not have",
                 where=f"stream {pin.stream}",
-                fix=nearest(column, schema.names),
+                fix=nearest(column, columns),
                 column=column,
             )
-    for key, column in named[:2]:
-        if not pa.types.is_timestamp(schema.field(column).type):
+    for key, column in (("event_time", pin.event_time), ("archive.ingest_time", pin.ingest_time)):
+        if not columns[column].startswith("timestamp"):
             raise PlanError(
-                f"{key} {column!r} is {schema.field(column).type}, not a timestamp",
+                f"{key} {column!r} is {columns[column]}, not a timestamp",
                 where=f"stream {pin.stream}",
                 fix="name a timestamp column",
             )

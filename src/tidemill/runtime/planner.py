@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tidemill.archive.catalog import open_catalog
+from tidemill.archive.catalog import open_metadata
 from tidemill.errors import ConfigError, PlanError, nearest
 from tidemill.planning.allowlist import check_allowed
 from tidemill.planning.plan import BackfillPlan, BackfillRequest
@@ -32,7 +32,6 @@ from tidemill.sources.opening import open_reader
 from tidemill.types import TimeRange, from_micros, micros_of, show_duration, show_instant, to_micros
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyiceberg.catalog import Catalog
     from pyspark.sql import SparkSession
 
@@ -51,7 +50,7 @@ class _Opened:
 
     pins: dict[str, SourcePin]
     readers: dict[str, ArchiveReader]
-    schemas: dict[str, pa.Schema]
+    columns: dict[str, dict[str, str]]
 
 
 def make_plan(
@@ -62,7 +61,7 @@ def make_plan(
 ) -> BackfillPlan:
     """The dry run. ``now`` is frozen by the caller; Spark starts only for code not seen before."""
     config = require_pipeline(loaded, request.pipeline)
-    catalog = open_catalog(loaded)
+    catalog = open_metadata(loaded)
     code = code_fingerprint(loaded, request.pipeline)
     known = recall(loaded.home, code)
     streams = known.streams if known else load_pipeline(loaded, request.pipeline).streams
@@ -132,17 +131,17 @@ def code_fingerprint(loaded: LoadedConfig, name: str) -> str:
 def _open_sources(
     loaded: LoadedConfig, catalog: Catalog, request: BackfillRequest, streams: tuple[str, ...]
 ) -> _Opened:
-    pins, readers, schemas = {}, {}, {}
+    pins, readers, columns = {}, {}, {}
     _check_filter_targets(request, streams)
     for source in streams:
         pin = pin_source(loaded, catalog, request.pipeline, source, request)
         reader = open_reader(pin, catalog)
         archive = loaded.config.streams[pin.stream].archive
-        schema = reader.schema()
-        check_columns(pin, schema, archive.region if archive else None)
+        found = reader.columns()
+        check_columns(pin, found, archive.region if archive else None)
         reader.verify()
-        pins[source], readers[source], schemas[source] = pin, reader, schema
-    return _Opened(pins, readers, schemas)
+        pins[source], readers[source], columns[source] = pin, reader, found
+    return _Opened(pins, readers, columns)
 
 
 def _check_filter_targets(request: BackfillRequest, streams: tuple[str, ...]) -> None:
@@ -162,7 +161,7 @@ def _facts(
     spark: SparkSession | None,
 ) -> PipelineFacts:
     """From the cache, or by asking a small Spark session."""
-    columns = digest(opened.schemas)
+    columns = digest(opened.columns)
     if known is not None and known.columns == columns:
         return known.facts
     from tidemill.runtime.analyst import analyse
@@ -179,7 +178,7 @@ def _facts(
         facts = analyse(
             session,
             pipeline,
-            {source: opened.schemas[source] for source in pipeline.streams},
+            {source: opened.readers[source].schema() for source in pipeline.streams},
             {source: opened.pins[source].event_time for source in pipeline.streams},
             {source for source in pipeline.streams if opened.pins[source].meta},
         )

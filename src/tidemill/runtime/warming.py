@@ -1,8 +1,8 @@
 """Start Spark's Python processes in the background, while the query is being built.
 
-Before it reads a row, Spark starts four of them one after the other: to make a data source, to plan
-its read, the workers' daemon, and a planner of its own per stream. A read of one made-up row starts
-the first three at once.
+Before it reads a row, Spark starts five of them one after the other: to look up data sources, to
+make one, to plan its read, the workers' daemon, and a planner per stream. Two jobs of one made-up
+row start the first four: a read the first three, beside it a worker's job the daemon.
 """
 
 from __future__ import annotations
@@ -50,12 +50,17 @@ class OneRowReader(DataSourceReader):
 def warm_workers(spark: SparkSession) -> None:
     """Start what Spark will need; failing here is harmless, it is started later then."""
 
-    def start() -> None:
+    def plan_a_read() -> None:
         with suppress(Exception):
             spark.dataSource.register(OneRow)
-            spark.read.format(OneRow.name()).load().mapInArrow(_pass_on, "id long").collect()
+            spark.read.format(OneRow.name()).load().collect()
 
-    threading.Thread(target=start, name="warm workers", daemon=True).start()
+    def run_a_worker() -> None:
+        with suppress(Exception):
+            spark.range(0, 1, 1, 1).mapInArrow(_pass_on, "id long").collect()
+
+    for start in (run_a_worker, plan_a_read):
+        threading.Thread(target=start, name=f"warming: {start.__name__}", daemon=True).start()
 
 
 def _pass_on(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -39,8 +39,16 @@ class ArchiveReader(Protocol):
     Everything it returns is a pure function of the pin: a re-run of a batch sees the same rows.
     """
 
+    def columns(self) -> dict[str, str]:
+        """All columns of the archive at the pin, with their types as its format writes them.
+
+        A time's begins with ``timestamp``. Tells whether columns changed, and loads no Arrow
+        conversion: planning known code asks nothing more.
+        """
+        ...
+
     def schema(self) -> pa.Schema:
-        """All columns of the archive at the pin, as Spark takes them."""
+        """The same columns as Arrow has them."""
         ...
 
     def verify(self) -> None:

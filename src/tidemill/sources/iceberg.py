@@ -33,23 +33,40 @@ if TYPE_CHECKING:
 class IcebergReader:
     """One snapshot of one table. No catalog: the pinned metadata says all there is to read."""
 
-    def __init__(self, metadata: TableMetadata, io: FileIO, pin: SourcePin, wide: int) -> None:
-        """``wide``: files over more ingest time than this (µs) are looked into by row group."""
+    def __init__(
+        self,
+        metadata: TableMetadata,
+        io: FileIO,
+        pin: SourcePin,
+        wide: int,
+        known: pa.Schema | None = None,
+    ) -> None:
+        """``wide``: files over more ingest time than this (µs) are looked into by row group.
+
+        ``known``: what :meth:`schema` told before.
+        """
         self.metadata = metadata
         self.io = io
         self.pin = pin
         self.wide = wide
+        self._schema = known
 
     @cached_property
     def zoned(self) -> bool:
         """Whether the ingest time carries a zone."""
         return zone_aware(self.metadata.schema(), self.pin.ingest_time)
 
+    def columns(self) -> dict[str, str]:
+        """The pinned schema's columns, their types in Iceberg's words."""
+        return {field.name: str(field.field_type) for field in self.metadata.schema().fields}
+
     def schema(self) -> pa.Schema:
         """The pinned schema as Arrow."""
-        from pyiceberg.io.pyarrow import schema_to_pyarrow
+        if self._schema is None:
+            from pyiceberg.io.pyarrow import schema_to_pyarrow
 
-        return schema_to_pyarrow(self.metadata.schema(), include_field_ids=False)
+            self._schema = schema_to_pyarrow(self.metadata.schema(), include_field_ids=False)
+        return self._schema
 
     def extents(self, start: int, end: int) -> list[tuple[Any, Extent]]:
         """Files with rows in the range, from the snapshot's manifests alone."""
@@ -117,8 +134,11 @@ class IcebergReader:
         """One file's rows of the slice: deletes applied, schema evolved, filters pushed down."""
         from pyiceberg.io.pyarrow import ArrowScan
 
+        from tidemill.archive.files import for_data
+
+        io = for_data(self.io, self.metadata.location)
         schema = self.metadata.schema().select(*columns)
-        scan = ArrowScan(self.metadata, self.io, schema, self._filter(piece.start, piece.end))
+        scan = ArrowScan(self.metadata, io, schema, self._filter(piece.start, piece.end))
         try:
             yield from scan.to_record_batches([piece.handle])
         except (OSError, pa.ArrowInvalid) as error:

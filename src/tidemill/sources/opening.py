@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+
 from tidemill.archive.catalog import load_table
 from tidemill.archive.index import pinned_metadata
 from tidemill.errors import RunError, SourceError
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
 
 WIDE = 15 * 60 * 1_000_000
 """Files over more ingest time than this (µs) are looked into by row group."""
+_SCHEMA = ".arrow"
 
 
 def open_reader(pin: SourcePin, catalog: Catalog) -> ArchiveReader:
@@ -32,29 +35,52 @@ def open_reader(pin: SourcePin, catalog: Catalog) -> ArchiveReader:
 
 
 def keep_metadata(pin: SourcePin, catalog: Catalog, path: Path) -> None:
-    """Put the pinned metadata beside the manifest: a run reads its source without a catalog."""
-    if pin.kind == "iceberg":
-        table = load_table(catalog, pin.location, f"stream {pin.stream}")
-        draft = path.with_suffix(".tmp")
-        draft.write_text(pinned_metadata(table, pin).model_dump_json(), "utf-8")
-        draft.replace(path)
+    """Put the pinned metadata beside the manifest: a run reads its source without a catalog.
+
+    Its Arrow schema as well: to find it takes imports or footers, and every process needs it.
+    """
+    reader = open_reader(pin, catalog)
+    _put(path.with_suffix(_SCHEMA), reader.schema().serialize().to_pybytes())
+    if isinstance(reader, IcebergReader):
+        _put(path, reader.metadata.model_dump_json().encode())
+
+
+def _put(path: Path, content: bytes) -> None:
+    draft = path.with_suffix(".tmp")
+    draft.write_bytes(content)
+    draft.replace(path)
 
 
 def reopen_reader(pin: SourcePin, path: Path, properties: dict[str, str]) -> ArchiveReader:
     """The reader of a run's source, from what :func:`keep_metadata` left."""
+    schema = _kept_schema(path.with_suffix(_SCHEMA), pin)
     if pin.kind == "parquet":
-        return ParquetReader(pin)
+        return ParquetReader(pin, schema)
     from pyiceberg.exceptions import ValidationError
     from pyiceberg.io import load_file_io
     from pyiceberg.table.metadata import TableMetadataUtil
 
+    from tidemill.archive.files import plainly
+
     try:
         metadata = TableMetadataUtil.parse_raw(path.read_text("utf-8"))
     except (OSError, ValueError, ValidationError) as error:
-        raise RunError(
-            f"the pinned metadata of {pin.location} cannot be read: {error}",
-            where=str(path),
-            fix="start a new backfill",
-        ) from None
-    io = load_file_io({**properties, **metadata.properties}, metadata.location)
-    return IcebergReader(metadata, io, pin, WIDE)
+        raise _unreadable(path, pin, error) from None
+    io = load_file_io(plainly({**properties, **metadata.properties}), metadata.location)
+    return IcebergReader(metadata, io, pin, WIDE, schema)
+
+
+def _kept_schema(path: Path, pin: SourcePin) -> pa.Schema | None:
+    """None for a run that was planned before schemas were kept."""
+    try:
+        return pa.ipc.read_schema(pa.py_buffer(path.read_bytes())) if path.exists() else None
+    except (OSError, ValueError) as error:
+        raise _unreadable(path, pin, error) from None
+
+
+def _unreadable(path: Path, pin: SourcePin, error: Exception) -> RunError:
+    return RunError(
+        f"the pinned metadata of {pin.location} cannot be read: {error}",
+        where=str(path),
+        fix="start a new backfill",
+    )

@@ -16,7 +16,6 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 from pyarrow import fs
 
@@ -40,14 +39,18 @@ _NULL_KEY = "__HIVE_DEFAULT_PARTITION__"
 class ParquetReader:
     """A pinned list of Parquet files below one folder."""
 
-    def __init__(self, pin: SourcePin) -> None:
-        """Open no file yet."""
+    def __init__(self, pin: SourcePin, known: pa.Schema | None = None) -> None:
+        """Open no file yet. ``known``: what :meth:`schema` told before."""
         self.pin = pin
-        self._schema: pa.Schema | None = None
+        self._schema = known
 
     def _filesystem(self) -> tuple[fs.FileSystem, str]:
         filesystem, path = fs.FileSystem.from_uri(self.pin.location)
         return filesystem, path.rstrip("/")
+
+    def columns(self) -> dict[str, str]:
+        """All columns with their Arrow types."""
+        return {field.name: str(field.type) for field in self.schema()}
 
     def schema(self) -> pa.Schema:
         """All columns of all pinned files, and the keys of their folders as text."""
@@ -151,6 +154,8 @@ class ParquetReader:
 
     def read(self, piece: Piece, columns: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
         """One file's rows of the slice; missing columns are null, folder keys are text."""
+        import pyarrow.dataset as ds  # imports pandas: seconds that planning need not pay
+
         filesystem, base = self._filesystem()
         path = f"{base}/{piece.handle['path']}"
         self._require_unchanged(filesystem, path, piece.handle)
@@ -160,7 +165,7 @@ class ParquetReader:
             keys = folder_keys(piece.handle["path"]).items()
             known = [_is(key, value) for key, value in keys if key not in physical.names]
             form = ds.ParquetFileFormat()
-            told = reduce(and_, known, ds.scalar(True))  # what the folders tell of every row
+            told = reduce(and_, known, pc.scalar(True))  # what the folders tell of every row
             fragment = form.make_fragment(path, filesystem, told)
             dataset = ds.FileSystemDataset([fragment], schema, form, filesystem)
             yield from dataset.to_batches(columns=list(columns), filter=self._filter(piece))
@@ -179,7 +184,7 @@ class ParquetReader:
             )
             for moment in (piece.start, piece.end)
         )
-        ingest = ds.field(self.pin.ingest_time)
+        ingest = pc.field(self.pin.ingest_time)
         condition = (ingest >= low) & (ingest < high)
         if self.pin.where is None:
             return condition
@@ -216,7 +221,7 @@ def folder_keys(path: str) -> dict[str, str | None]:
 
 
 def _is(key: str, value: str | None) -> pc.Expression:
-    return ds.field(key).is_null() if value is None else ds.field(key) == value
+    return pc.field(key).is_null() if value is None else pc.field(key) == value
 
 
 def list_files(location: str, where: str) -> tuple[dict[str, Any], ...]:

@@ -1,0 +1,111 @@
+"""Late rows as a person sees them: shares, bars, what lateness would have done."""
+
+from __future__ import annotations
+
+import math
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from tidemill.cli.options import redact
+from tidemill.cli.render import console
+from tidemill.types import show_duration
+
+if TYPE_CHECKING:
+    from tidemill.runtime.latereport import LateReport, LateRow, SourceLate
+
+_BAR = 32
+
+
+def show_late(report: LateReport) -> None:
+    """A report as text; in a pipe or a file bars are of plain characters."""
+    out = console()
+    out.print(f"[bold]{report.pipeline}[/]  run {report.run}  [dim]{report.table}[/]")
+    out.print(
+        f"  in {report.read:,} = on time {report.on_time:,} + late "
+        f"{report.read - report.on_time - report.dead:,} + dead {report.dead:,}"
+    )
+    if len(report.runs) > 1:
+        out.print(f"  [dim]all rows of the runs {', '.join(report.runs)}, which share the table[/]")
+    if len(report.counted) > 1:
+        out.print(
+            f"  [dim]shares are of all rows read from {', '.join(report.counted)} together[/]"
+        )
+    for source in report.sources:
+        out.print()
+        _show_source(out, source, report.read)
+
+
+def _show_source(out: Console, source: SourceLate, read: int) -> None:
+    allowed = f"lateness {show_duration(source.lateness)}, skew {show_duration(source.skew)}"
+    if not source.rows:
+        out.print(f"[bold]{source.source}[/]  [green]no late rows[/]  [dim]{allowed}[/]")
+        return
+    share = source.rows / max(read, source.rows)
+    out.print(
+        f"[bold]{source.source}[/]  {source.rows:,} of {read:,} rows late, {share:.3%}  "
+        f"[dim]{allowed}[/]"
+    )
+    reasons = ", ".join(f"{reason} {rows:,}" for reason, rows in source.reasons.items())
+    out.print(f"  reasons  {escape(reasons)}\n")
+    if source.histogram:
+        out.print(_bars(source, out.is_terminal))
+        out.print("  a lateness that would have kept")
+        for keeping in source.keeping:
+            same = "  [dim]the present one[/]" if keeping.lateness == source.lateness else ""
+            out.print(f"  {keeping.percent:>5g}%  {show_duration(keeping.lateness)}{same}")
+        out.print()
+    _show_examples(out, source)
+
+
+def _bars(source: SourceLate, drawn: bool) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    table.add_column("  delay over", justify="right")
+    table.add_column("up to", justify="right")
+    table.add_column("rows", justify="right")
+    table.add_column("", width=_BAR, no_wrap=True)
+    table.add_column("kept with it", justify="right")
+    most = max(bucket.rows for bucket in source.histogram)
+    for bucket in source.histogram:
+        length = math.ceil(_BAR * bucket.rows / most)
+        table.add_row(
+            show_duration(bucket.over),
+            show_duration(bucket.up_to),
+            f"{bucket.rows:,}",
+            f"[cyan]{'█' * length}[/]" if drawn else "#" * length,
+            _floored(bucket.kept),
+        )
+    return table
+
+
+def _floored(share: float) -> str:
+    """Never rounded up: 100% is said only of all rows."""
+    return f"{math.floor(share * 1e5) / 1e3:.3f}%" if share < 1 else "100%"
+
+
+def _show_examples(out: Console, source: SourceLate) -> None:
+    """The longest delays; a row is cut where the terminal ends, ``--json`` has it whole."""
+    out.print("  the rows farthest off")
+    cells = [
+        (row.reason, _delay(row.delay), _position(row), f"event time {row.event_time}")
+        for row in source.examples
+    ]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    for row, parts in zip(source.examples, cells, strict=True):
+        padded = (part.ljust(width) for part, width in zip(parts, widths, strict=True) if width)
+        line = f"  {'  '.join(padded)}  {redact(row.row)}"
+        shown = line if len(line) <= out.width else line[: out.width - 1] + "…"
+        out.print(shown, markup=False)
+
+
+def _delay(delay: timedelta) -> str:
+    """To the second; JSON has it all."""
+    whole = show_duration(timedelta(seconds=abs(delay) // timedelta(seconds=1)))
+    return f"{whole} ahead" if delay < timedelta(0) else whole
+
+
+def _position(row: LateRow) -> str:
+    return "" if row.offset is None else f"partition {row.partition} offset {row.offset}"

@@ -1,0 +1,226 @@
+"""`fold`: one's own fold on Polars frames, over all keys of a bucket at once."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, TypeAlias
+
+import polars as pl
+import pyarrow as pa
+
+from tidemill.errors import PlanError, RunError
+from tidemill.folds.base import BoundFold, Input, Passing
+from tidemill.folds.frames import empty, polars_types, sort_rows, stack
+from tidemill.folds.held import ENTRY, KIND, OWN, Holding, hold_rows, number_within
+from tidemill.folds.promises import bind_reach, pick_time
+from tidemill.folds.returned import conform
+from tidemill.folds.schemas import SchemaLike, parse_schema
+from tidemill.planning.chains import Reach
+from tidemill.types import FOREVER_MICROS, from_micros, show_instant
+
+FoldFunction: TypeAlias = Callable[
+    [pl.DataFrame, pl.DataFrame, datetime], tuple[pl.DataFrame, pl.DataFrame]
+]
+"""``(state, rows, watermark) → (output, state)``
+
+``state`` is what the last call returned, sorted by all its columns, keys first. ``rows`` are rows
+of many keys, in event order (ties by position where `_meta` is carried, else by content); each is
+given once. With ``hold`` (the default) they are exactly the rows the watermark has passed since
+the last call: no row before ``watermark`` is still to come, none at or after it has been given.
+Without it, rows come as they arrive: none before the last call's watermark, some perhaps far
+ahead of this one.
+
+The function is called when there are rows or state. At the planned end of a bounded run
+``watermark`` is ``tidemill.types.FOREVER``: give out what is left; the state it returns then is
+dropped.
+
+It runs on executors, and must give the same rows however the input is cut: what it returns for a
+key may depend on that key's state and rows only, and on the watermark only in *when* a row comes
+out. Hold it to that with the slicing law of `tidemill.testing`.
+"""
+
+STATE = "state"
+
+
+@dataclass(frozen=True)
+class BoundCustom(BoundFold):
+    """The state: rows that wait, and the function's own rows as structs, numbered within a key."""
+
+    keys: tuple[str, ...]
+    source: Input
+    function: FoldFunction
+    kept: pa.Schema
+    made: pa.Schema
+    holding: Holding
+    hold: bool
+    output_time: tuple[str, ...]
+    reach: Reach
+
+    kind = "fold"
+
+    @property
+    def columns(self) -> list[str]:
+        """The input columns that are read: all."""
+        return list(self.holding.columns)
+
+    @property
+    def time(self) -> str:
+        """The event time of the rows."""
+        return self.source.time
+
+    @property
+    def parts(self) -> pa.Schema:
+        """Rows as they are."""
+        return self.holding.rows
+
+    @property
+    def state(self) -> pa.Schema:
+        """Rows that wait, and what the function keeps."""
+        return self.holding.schema
+
+    @property
+    def output(self) -> pa.Schema:
+        """As declared."""
+        return self.made
+
+    @property
+    def order(self) -> tuple[str, ...]:
+        """Of one key: rows by time, then the function's rows."""
+        return self.holding.order
+
+    @property
+    def times(self) -> dict[str, Reach]:
+        """As declared."""
+        return dict.fromkeys(self.output_time, self.reach)
+
+    def prepare(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """The columns in order."""
+        return rows.select(self.columns)
+
+    def step(
+        self, state: pl.DataFrame, parts: pl.DataFrame, passing: Passing
+    ) -> tuple[pl.DataFrame, pl.DataFrame]:
+        """Call the function with the rows it may see."""
+        now = passing.now if self.hold else FOREVER_MICROS
+        ready, waiting = self.holding.release(state, parts, now)
+        ready = sort_rows(ready, self.holding.event_order())
+        own = self._own(state)
+        if not len(ready) and not len(own):
+            return empty(self.output), waiting
+        output, kept = self._call(own, ready.select(self.source.schema.names), passing.now)
+        if passing.now == FOREVER_MICROS:
+            return output, empty(self.state)
+        return output, stack([waiting, self._entries(kept)])
+
+    def _own(self, state: pl.DataFrame) -> pl.DataFrame:
+        """The function's rows, sorted as they were numbered."""
+        entries = state.filter(pl.col(KIND) == STATE).sort(*self.keys, ENTRY, nulls_last=True)
+        return entries.select(pl.col(OWN).struct.unnest())
+
+    def _entries(self, kept: pl.DataFrame) -> pl.DataFrame:
+        first = [*self.keys, *(name for name in self.kept.names if name not in self.keys)]
+        ordered = sort_rows(kept, first)
+        return self.holding.entry(
+            ordered,
+            STATE,
+            number_within(list(self.keys)).alias(ENTRY),
+            pl.struct(self.kept.names).alias(OWN),
+        )
+
+    def _call(
+        self, own: pl.DataFrame, rows: pl.DataFrame, now: int
+    ) -> tuple[pl.DataFrame, pl.DataFrame]:
+        watermark = from_micros(now)
+        try:
+            returned: Any = self.function(own, rows, watermark)
+        except Exception as error:
+            text = traceback.format_exception_only(error)[-1].strip()
+            at = traceback.extract_tb(error.__traceback__)[-1]
+            raise RunError(
+                f"the function failed at the watermark {show_instant(watermark)}, with "
+                f"{len(rows)} rows: {text} ({at.filename}:{at.lineno})",
+                where=self._where,
+                fix="correct the code, then resume: the batch is run again",
+            ) from error
+        if not isinstance(returned, tuple | list) or len(returned) != len(("output", "state")):
+            raise RunError(
+                f"the function returned a {type(returned).__name__}",
+                where=self._where,
+                fix="return two frames: (output, state)",
+            )
+        output, kept = returned
+        return (
+            conform(output, polars_types(self.output), self._where, "output"),
+            conform(kept, polars_types(self.kept), self._where, "state"),
+        )
+
+    @property
+    def _where(self) -> str:
+        return f"{self.source.operator}({_name(self.function)})"
+
+
+def bind_fold(
+    rows: Input,
+    function: FoldFunction,
+    key: str | list[str] | tuple[str, ...],
+    state: SchemaLike,
+    output: SchemaLike,
+    *,
+    lookback: object = None,
+    lookahead: object = None,
+    delay: object = None,
+    times: str | list[str] | tuple[str, ...] | None = None,
+    hold: bool = True,
+) -> BoundCustom:
+    """Check the schemas against the rows.
+
+    ``times`` names the output columns that are times, which ``lookback``, ``lookahead`` and
+    ``delay`` speak about; by default the only one, if any of these is given.
+    """
+    if not callable(function):
+        raise PlanError(
+            f"the function is a {type(function).__name__}",
+            where=rows.operator,
+            fix="give a function (state, rows, watermark) → (output, state)",
+        )
+    keys = rows.keys(key)
+    kept = parse_schema(state, rows.operator, "state")
+    made = parse_schema(output, rows.operator, "output")
+    holding = hold_rows(rows, keys, tuple(rows.schema.names), pa.struct(list(kept)))
+    _check_keys(rows, keys, kept)
+    reach = bind_reach(rows, lookback, lookahead, delay)
+    named = [times] if times is None or isinstance(times, str) else list(times)
+    picked = [pick_time(rows, "output", made, name, reach) for name in named]
+    return BoundCustom(
+        keys,
+        rows,
+        function,
+        kept,
+        made,
+        holding,
+        hold,
+        tuple(name for name in picked if name is not None),
+        reach,
+    )
+
+
+def _check_keys(rows: Input, keys: tuple[str, ...], kept: pa.Schema) -> None:
+    """The state of many keys is one frame: it must say which key a row belongs to."""
+    for name in keys:
+        wanted = parse_schema({name: rows.schema.field(name).type}, rows.operator, "key")
+        found = kept.field(name).type if name in kept.names else None
+        if found is None or found != wanted.field(name).type:
+            problem = "has no column" if found is None else f"has another type ({found}) for"
+            raise PlanError(
+                f"the state {problem} {name!r}, which is the key, a {wanted.field(name).type}",
+                where=rows.operator,
+                fix="the state of many keys is one frame: give it the key's columns",
+                column=name,
+            )
+
+
+def _name(function: object) -> str:
+    return getattr(function, "__name__", type(function).__name__)

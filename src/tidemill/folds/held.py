@@ -1,0 +1,142 @@
+"""Rows held back until the watermark has passed them, beside what an operator keeps of its own.
+
+An operator that sees each row once, in event order, is a function of event-ordered rows whatever
+the slicing. The rows it may not see yet lie in its state as rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import polars as pl
+import pyarrow as pa
+
+from tidemill.errors import PlanError, RunError
+from tidemill.folds.base import TIME, Input
+from tidemill.folds.frames import empty, micros, polars_types, sort_rows, stack
+from tidemill.types import FOREVER_MICROS
+
+KIND, AT, ENTRY, ROW, OWN = "_kind", "_time", "_entry", "_row", "_state"
+NUMBER = "_number"
+"""Of the keys that are looked at in a step; not in the state."""
+
+HELD = "row"
+"""The kind of an entry that is a row."""
+
+
+@dataclass(frozen=True)
+class Holding:
+    """A state table whose entries are rows that wait (`_row`) or of other kinds (`_state`)."""
+
+    source: Input
+    keys: tuple[str, ...]
+    columns: tuple[str, ...]
+    own: pa.DataType
+
+    @cached_property
+    def rows(self) -> pa.Schema:
+        """The rows: keys, time, then the other columns."""
+        return pa.schema([self.source.schema.field(name) for name in self.columns])
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        """The state: one entry per row that waits, and the entries the operator makes."""
+        keys = [self.source.schema.field(name) for name in self.keys]
+        row = [self.source.schema.field(name) for name in self._rest]
+        return pa.schema(
+            [
+                *keys,
+                pa.field(KIND, pa.string()),
+                pa.field(AT, TIME),
+                pa.field(ENTRY, pa.int64()),
+                pa.field(ROW, pa.struct(row)),
+                pa.field(OWN, self.own),
+            ]
+        )
+
+    @property
+    def order(self) -> tuple[str, ...]:
+        """Entries of one kind and time are numbered."""
+        return (*self.keys, KIND, AT, ENTRY)
+
+    @property
+    def _rest(self) -> list[str]:
+        return [name for name in self.columns if name not in self.keys]
+
+    def event_order(self, *first: str) -> list[str]:
+        """Columns that put rows in event order: by time, ties by position, then by content."""
+        placed = (*first, self.source.time, *self.source.positions)
+        return list(dict.fromkeys([*placed, *self.columns]))
+
+    def release(
+        self, state: pl.DataFrame, parts: pl.DataFrame, now: int
+    ) -> tuple[pl.DataFrame, pl.DataFrame]:
+        """The rows the watermark has passed, in no order, and the entries of those that wait."""
+        time = self.source.time
+        if parts[time].null_count():
+            raise RunError(
+                f"a row has no time: {time!r} is null",
+                where=self.source.operator,
+                fix=f"filter such rows out before: .where({time!r} + ' is not null')",
+                column=time,
+            )
+        rows = stack([self._waiting(state), parts.select(self.columns)])
+        if now == FOREVER_MICROS:
+            return rows, empty(self.schema)
+        passed = micros(time) < now
+        waiting = sort_rows(rows.filter(~passed), self.event_order(*self.keys))
+        return rows.filter(passed), self._entries(waiting)
+
+    def _waiting(self, state: pl.DataFrame) -> pl.DataFrame:
+        held = state.filter(pl.col(KIND) == HELD)
+        return held.select(*self.keys, pl.col(ROW).struct.unnest()).select(self.columns)
+
+    def _entries(self, rows: pl.DataFrame) -> pl.DataFrame:
+        time = self.source.time
+        return self.entry(
+            rows,
+            HELD,
+            pl.col(time).alias(AT),
+            number_within([*self.keys, time]).alias(ENTRY),
+            pl.struct(self._rest).alias(ROW),
+        )
+
+    def entry(self, frame: pl.DataFrame, kind: str, *columns: pl.Expr) -> pl.DataFrame:
+        """Entries of a kind: keys and the given columns, null in the others."""
+        made = frame.select(*self.keys, pl.lit(kind, pl.String).alias(KIND), *columns)
+        lacking = [
+            pl.lit(None, kind).alias(name)
+            for name, kind in self._types.items()
+            if name not in made.columns
+        ]
+        return made.with_columns(lacking).select(list(self._types))
+
+    @cached_property
+    def _types(self) -> dict[str, pl.DataType]:
+        return polars_types(self.schema)
+
+
+def number_within(names: list[str]) -> pl.Expr:
+    """0, 1, … within each run of rows that are equal in these columns."""
+    index = pl.int_range(pl.len(), dtype=pl.Int64)
+    same = pl.all_horizontal(pl.col(name).eq_missing(pl.col(name).shift(1)) for name in names)
+    begins = ~same | (index == 0)
+    return index - pl.when(begins).then(index).forward_fill()
+
+
+def hold_rows(
+    source: Input, keys: tuple[str, ...], columns: tuple[str, ...], own: pa.DataType
+) -> Holding:
+    """The layout, or an error that names the column that is in the way."""
+    for name in keys:
+        if name == source.time or name in (KIND, AT, ENTRY, ROW, OWN, NUMBER):
+            why = "the time" if name == source.time else "a name the state uses itself"
+            raise PlanError(
+                f"the key {name!r} is {why}",
+                where=source.operator,
+                fix="rename the column, or use another key",
+                column=name,
+            )
+    wanted = dict.fromkeys([*keys, source.time, *columns, *source.positions])
+    return Holding(source, keys, tuple(wanted), own)

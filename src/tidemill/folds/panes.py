@@ -1,0 +1,160 @@
+"""Windows over panes: what the window operators share.
+
+A window is ``[start, start + size)``, its start a multiple of ``every`` since the epoch. The time
+line is divided into panes as wide as the greatest length that divides both, so a row lies in one
+pane however many windows overlap, and a window is a run of whole panes. Windows are numbered:
+number *k* starts at ``k · every``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from math import gcd, isqrt
+from typing import TypeAlias
+
+import polars as pl
+import pyarrow as pa
+
+from tidemill.errors import PlanError
+from tidemill.folds.base import TIME, Input, Passing
+from tidemill.folds.frames import micros, moment, stack
+from tidemill.planning.chains import Reach
+
+PANE, START, END = "pane_start", "window_start", "window_end"
+EARLIEST = "earliest"
+"""The first row of a part: what the watermark is held against."""
+
+WINDOW = "window"
+"""The number of a window, while frames are at work."""
+
+WINDOW_FIELDS = [pa.field(START, TIME), pa.field(END, TIME)]
+
+Merge: TypeAlias = Callable[[pl.DataFrame, str], pl.DataFrame]
+"""Rows of one key and one pane or window (the column is named) to as few as will do."""
+
+_LAST = "last_window"
+_LONG = 16
+_SPREAD_AT_ONCE = 4_000_000
+
+
+@dataclass(frozen=True)
+class Panes:
+    """The windows' grid, in microseconds. A window is final when the watermark reaches its end."""
+
+    every: int
+    size: int
+
+    @property
+    def width(self) -> int:
+        """How wide a pane is."""
+        return gcd(self.every, self.size)
+
+    def pane(self, time: str) -> pl.Expr:
+        """The pane a row lies in, by its start."""
+        return moment(micros(time).floordiv(self.width) * self.width).alias(PANE)
+
+    def first(self) -> pl.Expr:
+        """The first window a pane lies in: the first that ends behind the pane's start."""
+        return (micros(PANE) - self.size).floordiv(self.every) + 1
+
+    def last(self) -> pl.Expr:
+        """The last window a pane lies in."""
+        return micros(PANE).floordiv(self.every)
+
+    def closed(self, watermark: int) -> int:
+        """The last window that is final."""
+        return (watermark - self.size) // self.every
+
+    def is_open(self, passing: Passing) -> pl.Expr:
+        """Whether a pane lies in a window that is not final."""
+        return self.last() > self.closed(passing.now)
+
+    def within(self, passing: Passing, first: pl.Expr, last: pl.Expr) -> tuple[pl.Expr, pl.Expr]:
+        """Of the windows from first to last, the first and the last that become final now."""
+        last = pl.min_horizontal(last, pl.lit(self.closed(passing.now), pl.Int64))
+        if passing.was is not None:
+            first = pl.max_horizontal(first, pl.lit(self.closed(passing.was) + 1, pl.Int64))
+        return first, last
+
+    def windows(self, panes: pl.DataFrame, passing: Passing, merge: Merge) -> pl.DataFrame:
+        """Merged panes as the windows that become final now, numbered."""
+        first, last = self.within(passing, self.first(), self.last())
+        spans = panes.with_columns(first.alias(WINDOW), last.alias(_LAST))
+        spans = spans.filter(pl.col(WINDOW) <= pl.col(_LAST))
+        if self.size == self.every:
+            return spans.drop(_LAST)
+        longest = self.size // self.every + 1
+        run = isqrt(longest) if longest >= _LONG else 1
+        at_once = _SPREAD_AT_ONCE // (longest // run + 2 * run)
+        merged = [
+            merge(_spread_in_runs(part, run, merge), WINDOW)
+            for part in spans.iter_slices(max(1, at_once))
+        ]
+        return merge(stack(merged), WINDOW) if len(merged) > 1 else merged[0]
+
+    def bounds(self) -> list[pl.Expr]:
+        """Start and end of a numbered window."""
+        start = pl.col(WINDOW) * self.every
+        return [moment(start).alias(START), moment(start + self.size).alias(END)]
+
+    def times(self, before: int = 0) -> dict[str, Reach]:
+        """How far windows look that also look some time back before their start."""
+        none, size = timedelta(0), timedelta(microseconds=self.size)
+        back = timedelta(microseconds=before)
+        return {START: Reach(back, size, size), END: Reach(back + size, none, none)}
+
+
+def spread(frame: pl.DataFrame, first: pl.Expr, last: pl.Expr) -> pl.DataFrame:
+    """Each row once for every number from first to last; not at all where there is none."""
+    return (
+        frame.with_columns(first.alias(WINDOW), last.alias(_LAST))
+        .filter(pl.col(WINDOW) <= pl.col(_LAST))
+        .with_columns(pl.int_ranges(WINDOW, pl.col(_LAST) + 1).alias(WINDOW))
+        .drop(_LAST)
+        .explode(WINDOW)
+    )
+
+
+def _spread_in_runs(spans: pl.DataFrame, run: int, merge: Merge) -> pl.DataFrame:
+    """Each pane once for every window of its span, what many windows share merged before.
+
+    Windows are taken in runs. Panes that lie in all windows of a run (all that are asked for) are
+    merged once for the run, so that a pane in n windows is copied some 3√n times, not n times.
+    """
+    first, last = pl.col(WINDOW), pl.col(_LAST)
+    if run == 1 or not len(spans):
+        return spread(spans, first, last)
+    low, high = spans.select(first.min(), last.max()).row(0)
+    begin = pl.when(first > low).then((first - 1).floordiv(run) + 1).otherwise(low // run)
+    end = pl.when(last < high).then((last + 1).floordiv(run) - 1).otherwise(high // run)
+    spans = spans.with_columns(begin.alias("_begin"), end.alias("_end"))
+    is_long = pl.col("_begin") <= pl.col("_end")
+    long, short = spans.filter(is_long), spans.filter(~is_long)
+    shared = merge(spread(long, pl.col("_begin"), pl.col("_end")), WINDOW)
+    pieces = [
+        spread(short, first, last),
+        spread(long, first, pl.col("_begin") * run - 1),
+        spread(long, (pl.col("_end") + 1) * run, last),
+        spread(shared, (first * run).clip(low), (first * run + run - 1).clip(None, high)),
+    ]
+    return stack(piece.select(shared.columns) for piece in pieces)
+
+
+def bind_panes(rows: Input, every: object, size: object | None) -> Panes:
+    """Check the windows' lengths."""
+    step = rows.length(every, "every")
+    length = step if size is None else rows.length(size, "size")
+    if length < step:
+        raise PlanError(
+            f"size {size!r} is less than every {every!r}: rows between the windows would be lost",
+            where=rows.operator,
+            fix="make size as long as every, or longer; filter rows before, if they shall go",
+        )
+    return Panes(step, length)
+
+
+def bind_keys(rows: Input, key: str | Sequence[str] | None) -> tuple[str, ...]:
+    """The key columns; none is one group of all rows."""
+    return rows.keys(key if isinstance(key, str) else tuple(key)) if key else ()

@@ -1,0 +1,257 @@
+"""Deduplication under the slicing law and the locality law, against an oracle in plain Python."""
+
+from dataclasses import replace
+from decimal import Decimal
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.folds.dense import LAST_CUT, LONGEST, dense_logs
+from tests.folds.law import (
+    check_delay,
+    check_locality,
+    check_lookahead,
+    check_slicing,
+    cuts,
+    micros,
+    moment,
+)
+from tidemill.errors import PlanError
+from tidemill.folds.base import TIME, Input, Passing
+from tidemill.folds.deduplicate import bind_deduplicate
+from tidemill.folds.frames import empty, stack, to_arrow, to_polars
+from tidemill.sources.base import meta_type
+from tidemill.types import FOREVER_MICROS
+
+WITHIN = 15
+PLAIN = pa.schema(
+    [("trial", pa.int64()), ("user", pa.string()), ("at", TIME), ("value", pa.float64())]
+)
+PLACED = PLAIN.append(pa.field("_meta", meta_type()))
+
+
+def fold(keep="first", schema=PLAIN):
+    rows = Input("deduplicate", schema, "at")
+    return replace(bind_deduplicate(rows, ["trial", "user"], "1 s", keep), within=WITHIN)
+
+
+LOGS = dense_logs(user=[None, "ann", "bob"], value=[None, -0.0, 0.0, 1.5])
+
+
+def place(rows):
+    """The rows with positions: distinct, and in no relation to times or content."""
+    return [
+        (at, {**each, "_meta": {"ingest_time": moment(at), "partition": i * 7 % 3, "offset": i}})
+        for i, (at, each) in enumerate(rows)
+    ]
+
+
+def oracle(rows, keep):
+    """Each row by the definition: look at all others of its key."""
+    kept = []
+    for number, (_, row) in enumerate(rows):
+        survives = True
+        for rival, (_, other) in enumerate(rows):
+            if rival == number or any(row[key] != other[key] for key in ("trial", "user")):
+                continue
+            ahead = micros(row["at"]) - micros(other["at"])
+            ahead = -ahead if keep == "last" else ahead
+            if 0 < ahead <= WITHIN:
+                survives = False
+            elif ahead == 0:
+                ours, theirs = (rank(row), number), (rank(other), rival)
+                survives &= ours > theirs if keep == "last" else ours < theirs
+        if survives:
+            kept.append(row)
+    return kept
+
+
+def rank(row):
+    if "_meta" in row:
+        return (row["_meta"]["partition"], row["_meta"]["offset"])
+    value = row["value"]
+    return (value is None, value or 0.0, str(value))
+
+
+@pytest.mark.parametrize("keep", ["first", "last"])
+@settings(max_examples=80)
+@given(LOGS, cuts(LAST_CUT), st.booleans())
+def test_every_slicing_keeps_the_oracle_s_rows(keep, rows, cut, is_placed):
+    rows, schema = (place(rows), PLACED) if is_placed else (rows, PLAIN)
+    check_slicing(fold(keep, schema), rows, cut, schema, oracle(rows, keep))
+
+
+@pytest.mark.parametrize("keep", ["first", "last"])
+@settings(max_examples=25)
+@given(LOGS, cuts(LAST_CUT), st.integers(0, LONGEST))
+def test_what_lies_before_the_lookback_does_not_matter(keep, rows, cut, begin):
+    check_locality(fold(keep), rows, cut, PLAIN, "at", begin)
+
+
+@pytest.mark.parametrize("keep", ["first", "last"])
+@settings(max_examples=25)
+@given(LOGS, cuts(LAST_CUT), st.integers(0, LONGEST))
+def test_what_lies_beyond_the_lookahead_does_not_matter(keep, rows, cut, end):
+    check_lookahead(fold(keep), rows, cut, PLAIN, "at", end)
+
+
+@pytest.mark.parametrize("keep", ["first", "last"])
+@settings(max_examples=25)
+@given(LOGS, cuts(LAST_CUT))
+def test_no_row_comes_out_later_than_its_delay(keep, rows, cut):
+    check_delay(fold(keep), rows, cut, PLAIN, "at")
+
+
+def step(bound, rows, now, state=None, was=None):
+    parts = to_polars(pa.Table.from_pylist(rows, schema=bound.parts))
+    state = empty(bound.state) if state is None else state
+    output, kept = bound.step(state, parts, Passing(was, now))
+    return output.rows(named=True), to_polars(to_arrow(kept.sort(bound.order), bound.state))
+
+
+def at(time, value=1.0, user="ann", **more):
+    return {"trial": 0, "user": user, "at": moment(time), "value": value, **more}
+
+
+def test_keep_first_holds_one_witness_per_key_while_it_is_within_reach():
+    bound = fold("first")
+    given, state = step(bound, [at(10), at(12), at(14), at(40), at(44), at(12, user="bob")], now=30)
+    assert given == [at(10), at(12, user="bob")]
+    assert state["at"].to_list() == [moment(40), moment(44)]  # 14 is out of reach of 30
+    assert state["value"].to_list() == [1.0, None]  # 44 can only be a witness
+    given, state = step(bound, [], 50, state, was=30)
+    assert given == [at(40)]
+    assert state["at"].to_list() == [moment(44)]
+    given, state = step(bound, [at(59)], FOREVER_MICROS, state, was=50)
+    assert given == [] and not len(state)
+
+
+def test_keep_last_holds_the_rows_that_may_be_the_last_and_later_witnesses():
+    bound = fold("last")
+    given, state = step(bound, [at(10), at(12), at(40), at(44)], now=20)
+    assert given == []
+    assert state["at"].to_list() == [moment(12), moment(40), moment(44)]
+    assert state["value"].to_list() == [1.0, None, 1.0]
+    given, state = step(bound, [at(28)], 42, state, was=20)
+    assert given == [at(12)]
+    assert state["at"].to_list() == [moment(44)]
+    given, state = step(bound, [], FOREVER_MICROS, state, was=42)
+    assert given == [at(44)] and not len(state)
+
+
+@pytest.mark.parametrize("keep", ["first", "last"])
+def test_keys_without_news_are_passed_over_and_end_in_time(keep):
+    bound = fold(keep)
+    users = [f"user {number}" for number in range(50)]
+    given, state = step(bound, [at(10, user=user) for user in users], 10 + WITHIN)
+    assert len(given) == (50 if keep == "first" else 0)
+    assert len(state) == 50
+    more, state = step(bound, [at(10 + WITHIN, user="user 7")], 11 + WITHIN, state, 10 + WITHIN)
+    assert len(more) == (0 if keep == "first" else 49)
+    assert state["user"].to_list() == ["user 7"]
+
+
+@pytest.mark.parametrize("keep", ["first", "last"])
+def test_of_rows_that_are_equal_in_all_one_is_kept(keep):
+    given, state = step(fold(keep), [at(10), at(10), at(10)], FOREVER_MICROS)
+    assert given == [at(10)] and not len(state)
+
+
+@pytest.mark.parametrize(("keep", "value"), [("first", 1.0), ("last", 2.0)])
+def test_rows_of_united_logs_may_have_the_same_position(keep, value):
+    place = {"ingest_time": moment(0), "partition": 0, "offset": 0}
+    rows = [at(10, 1.0, _meta=place), at(10, 2.0, _meta=place)]
+    for each in (rows, rows[::-1]):
+        given, _ = step(fold(keep, PLACED), each, FOREVER_MICROS)
+        assert [row["value"] for row in given] == [value]
+
+
+NESTED = pa.schema(
+    [
+        pa.field("user", pa.decimal128(20, 2), nullable=False),
+        pa.field("at", TIME),
+        pa.field("tags", pa.map_(pa.string(), pa.int64())),
+        pa.field("path", pa.list_(pa.field("element", pa.struct([("x", pa.int32())])))),
+        pa.field("price", pa.decimal128(38, 9)),
+        pa.field("raw", pa.binary()),
+        pa.field("ratio", pa.float32()),
+        pa.field("day", pa.date32()),
+        pa.field("nothing", pa.null()),
+    ]
+)
+
+
+@pytest.mark.parametrize("keep", ["first", "last"])
+def test_columns_of_every_type_pass_through(keep):
+    rows = [
+        {
+            "user": Decimal(number % 4) / 4,
+            "at": moment(1000 * (number // 2)),
+            "tags": None if number % 5 == 0 else [("n", number), ("none", None)],
+            "path": [{"x": number}, None],
+            "price": Decimal(number) / 8,
+            "raw": bytes([number]),
+            "ratio": number / 2,
+            "day": None,
+            "nothing": None,
+        }
+        for number in range(40)
+    ]
+    table = pa.Table.from_pylist(rows, schema=NESTED)
+    bound = bind_deduplicate(Input("deduplicate", NESTED, "at"), "user", "1 ms", keep)
+    states, found = [], []
+    for turned in (False, True):
+        parts = to_polars(table)[::-1] if turned else to_polars(table)
+        output, state = bound.step(empty(bound.state), parts, Passing(None, 10_000))
+        kept = to_arrow(state.sort(bound.order), bound.state)
+        rest, _ = bound.step(to_polars(kept), empty(bound.parts), Passing(10_000, FOREVER_MICROS))
+        found.append(to_arrow(stack([output, rest]).sort("price"), NESTED))
+        states.append(kept)
+    assert found[0] == found[1] and states[0] == states[1]
+    assert found[0] == table  # every key comes every other millisecond: none repeats
+
+
+def test_nested_columns_settle_rows_of_one_time():
+    schema = pa.schema(
+        [("user", pa.int64()), ("at", TIME), ("tags", pa.map_(pa.string(), pa.int64()))]
+    )
+    bound = bind_deduplicate(Input("deduplicate", schema, "at"), "user", "1 s")
+    rows = [{"user": 1, "at": moment(0), "tags": [("n", n)]} for n in (3, 1, 2)]
+    found = set()
+    for turn in range(3):
+        table = pa.Table.from_pylist(rows[turn:] + rows[:turn], schema=schema)
+        output, _ = bound.step(empty(bound.state), to_polars(table), Passing(None, 1))
+        found.add(str(to_arrow(output, schema).to_pylist()))
+    assert len(found) == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "message", "fix"),
+    [
+        ({"key": "usr"}, "no column 'usr'", "did you mean 'user'?"),
+        ({"key": []}, "no column", "name one"),
+        ({"key": 5}, "key is 5", "the name of a column"),
+        ({"key": ["user", 5]}, "key is ['user', 5]", "the name of a column"),
+        ({"key": ["user", "user"]}, "twice", ""),
+        ({"key": "value"}, "the key 'value' is a double", "cast it"),
+        ({"within": "soon"}, "within: 'soon' is not a duration", ""),
+        ({"within": "0"}, "within is 0", "give it a length"),
+        ({"keep": "fist"}, "keep is 'fist'", "did you mean 'first'?"),
+        ({"keep": None}, "keep is None", "allowed: first, last"),
+    ],
+)
+def test_wrong_options_are_refused_by_name(options, message, fix):
+    given = {"key": "user", "within": "1 s", **options}
+    with pytest.raises(PlanError) as refused:
+        bind_deduplicate(Input("deduplicate", PLAIN, "at"), **given)
+    assert message in refused.value.message
+    assert fix in refused.value.fix
+    assert refused.value.where == "deduplicate"
+
+
+def test_a_column_cannot_have_the_name_of_the_state_s_own():
+    schema = PLAIN.append(pa.field("_witness", pa.bool_()))
+    with pytest.raises(PlanError, match="'_witness'"):
+        bind_deduplicate(Input("deduplicate", schema, "at"), "user", "1 s")

@@ -1,0 +1,237 @@
+"""Windows under the slicing law and the locality law, against an oracle in plain Python."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tidemill.errors import PlanError
+from tidemill.folds.base import TIME, Input, Passing
+from tidemill.folds.frames import empty, to_polars
+from tidemill.folds.panes import Panes
+from tidemill.folds.windows import bind_windows
+from tidemill.types import FOREVER_MICROS
+
+from tests.folds.law import (
+    Cut,
+    check_delay,
+    check_locality,
+    check_lookahead,
+    check_slicing,
+    cuts,
+    logs,
+    micros,
+    moment,
+    run_fold,
+)
+
+SCHEMA = pa.schema(
+    [("trial", pa.int64()), ("user", pa.int64()), ("at", TIME), ("seconds", pa.int64())]
+)
+AGG = {
+    "plays": "count",
+    "known": ("count", "seconds"),
+    "seconds": ("sum", "seconds"),
+    "shortest": ("min", "seconds"),
+    "longest": ("max", "seconds"),
+    "mean": ("mean", "seconds"),
+    "first": ("first", "seconds"),
+    "last": ("last", "seconds"),
+    "kinds": ("n_unique", "seconds"),
+    "all": ("collect", "seconds"),
+}
+GRIDS = [(20, 20), (10, 30), (10, 25), (3, 50)]
+"""Tumbling; sliding; panes narrower than both; many windows for each row."""
+
+
+def fold(every, size, empty_for=None, key=("trial", "user"), agg=None):
+    """Whole microseconds are finer than users may write: put in afterwards."""
+    rows = Input("windows", SCHEMA, "at")
+    bound = bind_windows(rows, list(key), "1 s", agg=AGG if agg is None else agg)
+    return replace(bound, panes=Panes(every, size), empty_for=empty_for)
+
+
+def row(at):
+    return st.fixed_dictionaries(
+        {
+            "user": st.one_of(st.none(), st.integers(1, 2)),
+            "at": st.just(moment(at)),
+            "seconds": st.one_of(st.none(), st.integers(0, 3)),
+        }
+    )
+
+
+def oracle(rows, every, size, empty_for=None, key=("trial", "user")):
+    """Windows by their definition: every start, every key, look for rows."""
+    found, by_key = [], {}
+    for _, each in rows:
+        by_key.setdefault(tuple(each[name] for name in key), []).append(each)
+    for owner, events in by_key.items():
+        times = [micros(event["at"]) for event in events]
+        low, high = min(times) - size, max(times) + (empty_for or 0)
+        for start in range(low // every * every, high + every, every):
+            inside = [e for e in events if start <= micros(e["at"]) < start + size]
+            alive = empty_for and any(start - empty_for <= time < start for time in times)
+            if inside or alive:
+                bounds = {"window_start": moment(start), "window_end": moment(start + size)}
+                found.append({**dict(zip(key, owner, strict=True)), **bounds, **finish(inside)})
+    return found
+
+
+def finish(events):
+    events = sorted(events, key=lambda e: (e["at"], e["seconds"] is None, e["seconds"]))
+    values = [event["seconds"] for event in events if event["seconds"] is not None]
+    return {
+        "plays": len(events),
+        "known": len(values),
+        "seconds": sum(values) if values else None,
+        "shortest": min(values, default=None),
+        "longest": max(values, default=None),
+        "mean": sum(values) / len(values) if values else None,
+        "first": events[0]["seconds"] if events else None,
+        "last": events[-1]["seconds"] if events else None,
+        "kinds": len(set(values)),
+        "all": values,
+    }
+
+
+@pytest.mark.parametrize("empty_for", [None, 65], ids=["full", "empty"])
+@pytest.mark.parametrize(("every", "size"), GRIDS)
+@settings(max_examples=80)
+@given(rows=logs(row, size=8), cut=cuts())
+def test_every_slicing_gives_the_oracle_s_windows(every, size, empty_for, rows, cut):
+    found = fold(every, size, empty_for)
+    check_slicing(found, rows, cut, SCHEMA, oracle(rows, every, size, empty_for))
+
+
+@settings(max_examples=80)
+@given(
+    rows=logs(row, size=2),
+    cut=cuts(),
+    grid=st.sampled_from(GRIDS),
+    empty_for=st.sampled_from([None, 0, 33]),
+)
+def test_without_a_key_all_rows_are_one_group(rows, cut, grid, empty_for):
+    found = fold(*grid, empty_for, key=())
+    check_slicing(found, rows, cut, SCHEMA, oracle(rows, *grid, empty_for, key=()))
+
+
+@pytest.mark.parametrize("column", ["window_start", "window_end"])
+@settings(max_examples=60)
+@given(logs(row), cuts(), st.integers(0, 300), st.sampled_from(GRIDS), st.sampled_from([None, 33]))
+def test_what_lies_before_the_lookback_does_not_matter(column, rows, cut, begin, grid, empty_for):
+    check_locality(fold(*grid, empty_for), rows, cut, SCHEMA, column, begin)
+
+
+@pytest.mark.parametrize("column", ["window_start", "window_end"])
+@settings(max_examples=40)
+@given(logs(row), cuts(), st.integers(0, 400), st.sampled_from(GRIDS), st.sampled_from([None, 33]))
+def test_what_lies_beyond_the_lookahead_does_not_matter(column, rows, cut, end, grid, empty_for):
+    check_lookahead(fold(*grid, empty_for), rows, cut, SCHEMA, column, end)
+
+
+@pytest.mark.parametrize("column", ["window_start", "window_end"])
+@settings(max_examples=40)
+@given(logs(row), cuts(), st.sampled_from(GRIDS), st.sampled_from([None, 33]))
+def test_no_window_comes_out_later_than_its_delay(column, rows, cut, grid, empty_for):
+    check_delay(fold(*grid, empty_for), rows, cut, SCHEMA, column)
+
+
+def event(at, user=1, seconds=1):
+    return at, {"trial": 0, "user": user, "at": moment(at), "seconds": seconds}
+
+
+def stepped(bound, rows, *watermarks):
+    """(output rows, state rows) of each watermark; all rows come in the first step."""
+    parts = bound.prepare(to_polars(pa.Table.from_pylist([r for _, r in rows], schema=SCHEMA)))
+    state, was = empty(bound.state), None
+    for now in watermarks:
+        output, state = bound.step(state, parts, Passing(was, now))
+        yield output.rows(named=True), state.rows(named=True)
+        parts, was = parts.clear(), now
+
+
+def test_a_window_is_given_when_the_watermark_reaches_its_end():
+    given = stepped(fold(20, 20, agg={}), [event(5), event(20)], 19, 20, 39, 40)
+    assert [len(output) for output, _ in given] == [0, 1, 0, 1]
+
+
+def test_windows_lie_on_the_grid_before_the_epoch_too():
+    rows = [event(-1), event(-20), event(-21), event(0)]
+    for grid in GRIDS:
+        check_slicing(fold(*grid, 33), rows, Cut((), 2, 1), SCHEMA, oracle(rows, *grid, 33))
+
+
+def test_a_gap_closes_very_many_windows_in_one_step():
+    bound = fold(1, 1, empty_for=1_000_000, agg={"plays": "count"})
+    ((output, state),) = stepped(bound, [event(0), event(3_000_000)], FOREVER_MICROS)
+    assert len(output) == 2 * 1_000_001
+    assert not state
+
+
+def test_a_key_that_rests_keeps_one_small_row():
+    rows = [event(at) for at in range(0, 1000, 3)]
+    *_, (_, state) = stepped(fold(20, 20, empty_for=500), rows, 500, 1100)
+    assert [(micros(kept["pane_start"]), micros(kept["latest"])) for kept in state] == [(980, 999)]
+    assert all(state[0][name] is None for name in ("plays", "seconds", "all"))
+
+
+def test_a_sliding_window_does_not_multiply_rows():
+    bound = fold(10, 1000)
+    rows = pa.Table.from_pylist([event(at)[1] for at in range(100)], schema=SCHEMA)
+    assert len(bound.prepare(to_polars(rows))) == 10
+
+
+def test_wide_windows_of_narrow_panes_are_the_oracle_s():
+    rows = [event(at * 7 % 1009, at % 2, at % 5) for at in range(300)]
+    for grid in [(1, 300), (2, 301), (5, 1000)]:
+        for frontiers in [(), (500,), (330, 700, 1000)]:
+            expected = oracle(rows, *grid)
+            cut = Cut(frontiers, 2, 1)
+            check_slicing(
+                fold(*grid),
+                [(1010, r) for _, r in rows]
+                if not frontiers
+                else [(micros(r["at"]) + 40, r) for _, r in rows],
+                cut,
+                SCHEMA,
+                expected,
+            )
+
+
+def test_a_row_reaches_as_far_as_is_said():
+    bound = bind_windows(Input("windows", SCHEMA, "at"), "user", "1 min", "5 min", {}, "1 h")
+    size, hour, none = timedelta(minutes=5), timedelta(hours=1), timedelta(0)
+    start, end = bound.times["window_start"], bound.times["window_end"]
+    assert (start.lookback, start.lookahead, start.delay) == (hour, size, size)
+    assert (end.lookback, end.lookahead, end.delay) == (hour + size, none, none)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"key": "usr"}, "no column 'usr'"),
+        ({"every": "soon"}, "every"),
+        ({"every": "0"}, "every is 0"),
+        ({"size": "0"}, "size is 0"),
+        ({"size": 5}, "size"),
+        ({"every": "10 min", "size": "5 min"}, "less than every"),
+        ({"empty_for": "long"}, "empty_for"),
+        ({"agg": {"x": ("sum", "at")}}, "which is a timestamp"),
+        ({"agg": {"x": ("sum", "second")}}, "no column 'second'"),
+        ({"agg": {"x": ("median", "seconds")}}, "'median'"),
+        ({"agg": {"x": "seconds"}}, "is 'seconds'"),
+        ({"agg": {"user": "count"}}, "two columns named 'user'"),
+        ({"agg": {"window_start": "count"}}, "two columns named 'window_start'"),
+        ({"agg": {"pane_start": "count"}}, "two columns named 'pane_start'"),
+    ],
+)
+def test_wrong_options_are_refused_by_name(options, message):
+    given = {"key": "user", "every": "1 s", "agg": {}, **options}
+    with pytest.raises(PlanError) as refused:
+        bind_windows(Input("windows", SCHEMA, "at"), **given)
+    assert message in refused.value.message
+    assert refused.value.where == "windows"

@@ -1,0 +1,127 @@
+"""The slicing law for every fold, through Spark: real shuffles, state files, restarts.
+
+The logs and oracles are those of the tests without Spark (`tests/folds`), whose whole microseconds
+become milliseconds here. Each query carries 25 random logs as different keys, has a random slicing
+and number of buckets of its own, and is stopped and started again in the middle.
+"""
+
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from math import lcm
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+import pyarrow as pa
+import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+
+from tests.folds import law, test_sessions
+from tests.laws.stopping import run_until
+from tidemill import sessions
+from tidemill.project import Project
+from tidemill.testing import MemoryLog, assert_same_rows, collect, make_project
+from tidemill.types import FOREVER_MICROS, MILLISECOND, from_micros, to_micros
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+QUERIES = 10
+_GRID = lcm(*range(1, 25)) * MILLISECOND
+ORIGIN = to_micros(datetime(2026, 1, 1, tzinfo=UTC)) // _GRID * _GRID
+"""Where the logs' time 0 lies: a multiple of every window."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A fold on a log, what makes its rows, and the oracle."""
+
+    code: Any
+    schema: pa.Schema
+    row: Any
+    oracle: Any
+    time: str
+    event: str = "at"
+
+
+CASES = {
+    "sessions": Case(
+        lambda rows: rows.transform(
+            sessions(
+                key=["trial", "user"],
+                gap=f"{test_sessions.GAP} ms",
+                max_length=f"{test_sessions.LONGEST} ms",
+                agg=test_sessions.AGG,
+            )
+        ),
+        test_sessions.SCHEMA,
+        test_sessions.row,
+        lambda rows: test_sessions.oracle(rows, test_sessions.LONGEST),
+        "session_end",
+    ),
+}
+
+
+def scaled(value: Any) -> Any:
+    """Microseconds near 1970 to milliseconds near 2026."""
+    if isinstance(value, datetime):
+        return from_micros(ORIGIN + law.micros(value) * MILLISECOND)
+    if isinstance(value, dict):
+        return {name: scaled(each) for name, each in value.items()}
+    return [scaled(each) for each in value] if isinstance(value, list) else value
+
+
+def log_of(case: Case, rows: list[tuple[int, dict[str, Any]]]) -> MemoryLog:
+    """The rows as a stream's history."""
+    schema = case.schema.append(pa.field("ingest_ts", pa.timestamp("us", "UTC")))
+    made = [{**scaled(row), "ingest_ts": scaled(law.moment(at))} for at, row in rows]
+    table = pa.Table.from_pylist(made, schema=schema)
+    lateness = timedelta(milliseconds=law.LATENESS)
+    return MemoryLog(table, event_time=case.event, lateness=lateness, files=2)
+
+
+def replay_with_a_stop(
+    project: Project, spark: "SparkSession", frontiers: list[datetime], stop: int
+) -> list[dict[str, Any]]:
+    """Run under this slicing, stop once in the middle; the rows of the output."""
+    start, end = (datetime(year, 1, 1, tzinfo=UTC) for year in (1990, 2090))
+    plan = project.plan(
+        "pipeline", start, end, spark=spark, warm_up="0", look_ahead="0", allow_empty=True
+    )
+    first, last = plan.boundaries[0], plan.boundaries[-1]
+    inner = sorted({to_micros(moment) for moment in frontiers})
+    inner = [cut for cut in inner if first < cut < last]
+    manifest = project.prepare(replace(plan, boundaries=(first, *inner, last)))
+    run_until(project, manifest.run, spark, min(stop, len(inner)))
+    result = project.status(manifest.run)
+    if result.state != "finished":
+        result = project.resume(manifest.run, spark=spark)
+    return list(collect(project, result).output.to_pylist())
+
+
+@pytest.mark.parametrize("name", CASES)
+@settings(max_examples=QUERIES, phases=[Phase.explicit, Phase.generate], database=None)
+@given(data=st.data())
+def test_every_fold(spark: "SparkSession", tmp_path: Path, name: str, data: st.DataObject) -> None:
+    case = CASES[name]
+    rows = data.draw(law.logs(case.row))
+    cut = data.draw(law.cuts())
+    stop = data.draw(st.integers(0, 4))
+    project = make_project(
+        tmp_path / uuid4().hex,
+        case.code,
+        {"rows": log_of(case, rows)},
+        time=case.time,
+        buckets=cut.buckets,
+    )
+    frontiers = [scaled(law.moment(frontier)) for frontier in cut.frontiers]
+    found = replay_with_a_stop(project, spark, frontiers, stop)
+    for row in found:
+        row.pop("session_id", None)
+    assert_same_rows(found, scaled(case.oracle(rows)), str(cut))
+
+
+def test_the_end_is_far_from_all_logs() -> None:
+    assert ORIGIN + 10_000 * MILLISECOND < FOREVER_MICROS
