@@ -17,8 +17,8 @@ $(READY): requirements.lock pyproject.toml tools/setup.sh
 	@PYTHON="$(PYTHON)" sh tools/setup.sh "$(VENV)"
 	@touch $@
 
-demo: $(READY)  ## generate a day of playback events, plan, backfill, look at the result
-	@$(BIN)/python apps/playback/demo.py
+demo: $(READY)  ## generate a day of playback events, plan, backfill, make sessions, look at the results
+	@$(BIN)/python -m apps.demo
 
 check: $(READY)  ## fast: lint, types, tests without Spark
 	@$(MAKE) --no-print-directory lint types

@@ -1,7 +1,7 @@
 """Impressions of three regions and playbacks, as an archive: seeded, of any size.
 
 A layer over the playback app's generator. Each region has a topic of impressions of its own, and
-for a hundred rows of the first the third has one. The third is mirrored from afar: what happens
+for 75 rows of the first the third has one in a day. The third is mirrored from afar: what happens
 there is told minutes later, in the playbacks of all regions as well.
 """
 
@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 import pyarrow as pa
-
 from apps.playback import generate as playback
 from apps.playback.generate import PARTITIONS, PLAYBACKS, REGIONS, START, Hour
 

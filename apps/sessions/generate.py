@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 import pyarrow as pa
-
 from apps.playback import generate as playback
 from apps.playback.generate import PARTITIONS, PLAYBACKS, START, Hour
 
@@ -134,7 +133,9 @@ def _make_downloads(
     is_stale = int(begin.timestamp()) // 3_600 % STALE_HOURS
     chosen = _sample(chance, plays, 0 if is_stale else _DOWNLOADED)
     delay = _lengths(chance, len(chosen), timedelta(minutes=5))
-    told = chosen.with_columns(pl.col("event_ts") + timedelta(minutes=1), pl.col("ingest_ts") + delay)
+    told = chosen.with_columns(
+        pl.col("event_ts") + timedelta(minutes=1), pl.col("ingest_ts") + delay
+    )
     return told.filter(pl.col("ingest_ts") < begin + timedelta(hours=1))
 
 

@@ -30,8 +30,10 @@ def viewing_sessions(playbacks: DataFrame, downloads: DataFrame) -> DataFrame:
 @pipeline
 def top_shows(playbacks: DataFrame) -> DataFrame:
     """The ten shows that most accounts watched, every hour: a bot is one account, too."""
-    viewers = playbacks.transform(unique_counts(key="show_id", column="account_id", every="1 h"))
-    return viewers.transform(top_n(10, by="unique_count", every="1 h", time="window_start"))
+    counted = playbacks.transform(unique_counts(key="show_id", column="account_id", every="1 h"))
+    viewers = counted.select("window_start", "show_id", F.col("unique").alias("viewers"))
+    best = viewers.transform(top_n(10, by="viewers", every="1 h"))
+    return best.select("window_start", "rank", "show_id", "viewers")
 
 
 def _plays(playbacks: DataFrame) -> DataFrame:

@@ -1,10 +1,8 @@
 """The playback app: its archive is what it claims, its pipelines give an oracle's rows."""
 
-import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from shutil import copy
-from subprocess import run
 from typing import TYPE_CHECKING
 
 import polars as pl
@@ -219,12 +217,3 @@ def test_conversion(
     assert (expected["plays"] == 0).any()
     logs = {"impressions": impressions, "playbacks": playbacks}
     assert_backfill(project, spark, "conversion", expected, logs)
-
-
-@pytest.mark.spark
-def test_demo(tmp_path: Path) -> None:
-    """As ``make demo`` runs it, but small and from another folder; it checks its own rows."""
-    command = [sys.executable, APP / "demo.py", "--folder", tmp_path / "demo", "--rows", "20000"]
-    done = run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "equal to the row" in done.stdout

@@ -50,7 +50,7 @@ REFUSED = {
     ),
     "by_window(plays, F.collect_list('amount'))": (
         "collect_list",
-        "use count, sum, min or max; a list has the order of arrival",
+        "use collect in tidemill.windows(…); this list has the order of arrival",
     ),
     "by_window(plays, F.max_by('amount', 'seq'))": (
         "max_by",
@@ -70,11 +70,11 @@ REFUSED = {
     ),
     "row_wise(plays.dropDuplicates(['key']))": (
         "deduplicate",
-        "group by the key and a time window, with min or max of the other columns",
+        "use tidemill.deduplicate(key=…, within=…)",
     ),
     "row_wise(plays.dropDuplicatesWithinWatermark(['key']))": (
         "deduplicate_within_watermark",
-        "group by the key and a time window, with min or max",
+        "use tidemill.deduplicate(key=…, within=…)",
     ),
     "row_wise(plays).limit(5)": (
         "global_limit, local_limit",

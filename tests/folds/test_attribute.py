@@ -9,13 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.folds.dense import LAST_CUT, LONGEST, dense_logs
+from tests.folds.dense import LONGEST, WITHIN, dense_cuts, dense_logs
 from tests.folds.law import (
     check_delay,
     check_locality,
     check_lookahead,
     check_slicing,
-    cuts,
     micros,
     moment,
 )
@@ -26,7 +25,6 @@ from tidemill.folds.frames import empty, stack, to_arrow, to_polars
 from tidemill.sources.base import meta_type
 from tidemill.types import FOREVER_MICROS
 
-WITHIN = 15
 PLAIN = pa.schema(
     [("trial", pa.int64()), ("user", pa.string()), ("at", TIME), ("value", pa.float64())]
 )
@@ -37,10 +35,10 @@ OPTIONS = st.fixed_dictionaries(
 )
 
 
-def fold(schema=PLAIN, **options):
+def fold(schema=PLAIN, within=WITHIN, **options):
     rows, other = (Input("attribute", schema, "at") for _ in range(2))
     bound = bind_attribute(rows, other, ["trial", "user"], "1 s", prefix="their_", **options)
-    return replace(bound, within=WITHIN)
+    return replace(bound, within=within)
 
 
 def sided(rows, is_placed=False):
@@ -91,7 +89,7 @@ def rank(row):
 
 @pytest.mark.parametrize("pick", PICK)
 @settings(max_examples=40)
-@given(LOGS, cuts(LAST_CUT), OPTIONS, st.booleans())
+@given(LOGS, dense_cuts(), OPTIONS, st.booleans())
 def test_every_slicing_gives_the_oracle_s_pairs(pick, rows, cut, options, is_placed):
     rows = sided(rows, is_placed)
     bound = fold(PLACED if is_placed else PLAIN, pick=pick, **options)
@@ -99,21 +97,21 @@ def test_every_slicing_gives_the_oracle_s_pairs(pick, rows, cut, options, is_pla
 
 
 @settings(max_examples=30)
-@given(LOGS, cuts(LAST_CUT), OPTIONS, st.sampled_from(PICK), st.integers(0, LONGEST))
+@given(LOGS, dense_cuts(), OPTIONS, st.sampled_from(PICK), st.integers(0, LONGEST))
 def test_what_lies_before_the_lookback_does_not_matter(rows, cut, options, pick, begin):
     bound = fold(pick=pick, **options)
     check_locality(bound, sided(rows), cut, bound.parts, "at", begin)
 
 
 @settings(max_examples=30)
-@given(LOGS, cuts(LAST_CUT), OPTIONS, st.sampled_from(PICK), st.integers(0, LONGEST))
+@given(LOGS, dense_cuts(), OPTIONS, st.sampled_from(PICK), st.integers(0, LONGEST))
 def test_what_lies_beyond_the_lookahead_does_not_matter(rows, cut, options, pick, end):
     bound = fold(pick=pick, **options)
     check_lookahead(bound, sided(rows), cut, bound.parts, "at", end)
 
 
 @settings(max_examples=30)
-@given(LOGS, cuts(LAST_CUT), OPTIONS, st.sampled_from(PICK))
+@given(LOGS, dense_cuts(), OPTIONS, st.sampled_from(PICK))
 def test_no_row_comes_out_later_than_its_delay(rows, cut, options, pick):
     bound = fold(pick=pick, **options)
     check_delay(bound, sided(rows), cut, bound.parts, "at")
@@ -159,7 +157,9 @@ def test_backward_holds_only_the_latest_row_of_other_before_the_watermark(pick):
         ours(29),
         ours(35),
     ]
-    found, state = step(fold(pick=pick), [*rows, theirs(29, "bob"), theirs(1, "eve")], now=30)
+    found, state = step(
+        fold(within=15, pick=pick), [*rows, theirs(29, "bob"), theirs(1, "eve")], now=30
+    )
     assert found == [(29, 2.0)]
     assert held(state) == [(28, 1), (31, 1), (35, 0), (40, 1), (29, 1)]
 
@@ -167,14 +167,14 @@ def test_backward_holds_only_the_latest_row_of_other_before_the_watermark(pick):
 @pytest.mark.parametrize("pick", ["first", "all"])
 def test_backward_holds_what_is_within_reach(pick):
     rows = [theirs(10), theirs(15), theirs(28, value=2.0), ours(29), theirs(28, None)]
-    found, state = step(fold(pick=pick, how="inner"), rows, now=30)
+    found, state = step(fold(within=15, pick=pick, how="inner"), rows, now=30)
     assert (29, 1.0) in found
     assert held(state) == [(15, 1), (28, 1)]
 
 
 @pytest.mark.parametrize("pick", PICK)
 def test_forward_holds_past_rows_of_other_only_for_rows_that_wait(pick):
-    bound = fold(pick=pick, direction="forward")
+    bound = fold(within=15, pick=pick, direction="forward")
     rows = [ours(20), theirs(22), theirs(22, "bob"), theirs(30, "bob"), ours(10), theirs(40, "eve")]
     found, state = step(bound, rows, now=30)
     assert found == [(10, 1.0)]
@@ -188,7 +188,7 @@ def test_forward_holds_past_rows_of_other_only_for_rows_that_wait(pick):
 @pytest.mark.parametrize("direction", DIRECTION)
 @pytest.mark.parametrize("pick", PICK)
 def test_keys_without_news_are_passed_over_and_end_in_time(direction, pick):
-    bound = fold(pick=pick, direction=direction)
+    bound = fold(within=15, pick=pick, direction=direction)
     users = [f"user {number}" for number in range(50)]
     rows = [theirs(31, user) for user in users] + [ours(31, user, 2.0) for user in users]
     found, state = step(bound, rows, now=30)
@@ -205,7 +205,7 @@ def test_keys_without_news_are_passed_over_and_end_in_time(direction, pick):
 
 @pytest.mark.parametrize("pick", PICK)
 def test_rows_of_the_left_that_are_equal_in_all_come_out_each(pick):
-    bound = fold(pick=pick)
+    bound = fold(within=15, pick=pick)
     rows = [ours(40), ours(40), ours(40), theirs(39, value=3.0), theirs(39, value=3.0)]
     found, state = step(bound, rows, now=30)
     assert found == [] and len(state) == (5 if pick == "all" else 4)
@@ -216,9 +216,11 @@ def test_rows_of_the_left_that_are_equal_in_all_come_out_each(pick):
 @pytest.mark.parametrize("how", HOW)
 def test_null_keys_match_nothing(how):
     rows = [ours(40, None), theirs(40, None), theirs(39, None)]
-    _, state = step(fold(how=how), rows, now=30)
+    _, state = step(fold(within=15, how=how), rows, now=30)
     assert held(state) == ([(40, 0)] if how == "left" else [])
-    assert step(fold(how=how), rows, now=41)[0] == ([(40, None)] if how == "left" else [])
+    assert step(fold(within=15, how=how), rows, now=41)[0] == (
+        [(40, None)] if how == "left" else []
+    )
 
 
 NESTED = pa.schema(

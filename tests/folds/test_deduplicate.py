@@ -8,13 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.folds.dense import LAST_CUT, LONGEST, dense_logs
+from tests.folds.dense import LONGEST, WITHIN, dense_cuts, dense_logs
 from tests.folds.law import (
     check_delay,
     check_locality,
     check_lookahead,
     check_slicing,
-    cuts,
     micros,
     moment,
 )
@@ -25,16 +24,15 @@ from tidemill.folds.frames import empty, stack, to_arrow, to_polars
 from tidemill.sources.base import meta_type
 from tidemill.types import FOREVER_MICROS
 
-WITHIN = 15
 PLAIN = pa.schema(
     [("trial", pa.int64()), ("user", pa.string()), ("at", TIME), ("value", pa.float64())]
 )
 PLACED = PLAIN.append(pa.field("_meta", meta_type()))
 
 
-def fold(keep="first", schema=PLAIN):
+def fold(keep="first", schema=PLAIN, within=WITHIN):
     rows = Input("deduplicate", schema, "at")
-    return replace(bind_deduplicate(rows, ["trial", "user"], "1 s", keep), within=WITHIN)
+    return replace(bind_deduplicate(rows, ["trial", "user"], "1 s", keep), within=within)
 
 
 LOGS = dense_logs(user=[None, "ann", "bob"], value=[None, -0.0, 0.0, 1.5])
@@ -77,7 +75,7 @@ def rank(row):
 
 @pytest.mark.parametrize("keep", ["first", "last"])
 @settings(max_examples=80)
-@given(LOGS, cuts(LAST_CUT), st.booleans())
+@given(LOGS, dense_cuts(), st.booleans())
 def test_every_slicing_keeps_the_oracle_s_rows(keep, rows, cut, is_placed):
     rows, schema = (place(rows), PLACED) if is_placed else (rows, PLAIN)
     check_slicing(fold(keep, schema), rows, cut, schema, oracle(rows, keep))
@@ -85,21 +83,21 @@ def test_every_slicing_keeps_the_oracle_s_rows(keep, rows, cut, is_placed):
 
 @pytest.mark.parametrize("keep", ["first", "last"])
 @settings(max_examples=25)
-@given(LOGS, cuts(LAST_CUT), st.integers(0, LONGEST))
+@given(LOGS, dense_cuts(), st.integers(0, LONGEST))
 def test_what_lies_before_the_lookback_does_not_matter(keep, rows, cut, begin):
     check_locality(fold(keep), rows, cut, PLAIN, "at", begin)
 
 
 @pytest.mark.parametrize("keep", ["first", "last"])
 @settings(max_examples=25)
-@given(LOGS, cuts(LAST_CUT), st.integers(0, LONGEST))
+@given(LOGS, dense_cuts(), st.integers(0, LONGEST))
 def test_what_lies_beyond_the_lookahead_does_not_matter(keep, rows, cut, end):
     check_lookahead(fold(keep), rows, cut, PLAIN, "at", end)
 
 
 @pytest.mark.parametrize("keep", ["first", "last"])
 @settings(max_examples=25)
-@given(LOGS, cuts(LAST_CUT))
+@given(LOGS, dense_cuts())
 def test_no_row_comes_out_later_than_its_delay(keep, rows, cut):
     check_delay(fold(keep), rows, cut, PLAIN, "at")
 
@@ -116,7 +114,7 @@ def at(time, value=1.0, user="ann", **more):
 
 
 def test_keep_first_holds_one_witness_per_key_while_it_is_within_reach():
-    bound = fold("first")
+    bound = fold("first", within=15)
     given, state = step(bound, [at(10), at(12), at(14), at(40), at(44), at(12, user="bob")], now=30)
     assert given == [at(10), at(12, user="bob")]
     assert state["at"].to_list() == [moment(40), moment(44)]  # 14 is out of reach of 30
@@ -129,7 +127,7 @@ def test_keep_first_holds_one_witness_per_key_while_it_is_within_reach():
 
 
 def test_keep_last_holds_the_rows_that_may_be_the_last_and_later_witnesses():
-    bound = fold("last")
+    bound = fold("last", within=15)
     given, state = step(bound, [at(10), at(12), at(40), at(44)], now=20)
     assert given == []
     assert state["at"].to_list() == [moment(12), moment(40), moment(44)]
@@ -143,19 +141,19 @@ def test_keep_last_holds_the_rows_that_may_be_the_last_and_later_witnesses():
 
 @pytest.mark.parametrize("keep", ["first", "last"])
 def test_keys_without_news_are_passed_over_and_end_in_time(keep):
-    bound = fold(keep)
+    bound = fold(keep, within=15)
     users = [f"user {number}" for number in range(50)]
-    given, state = step(bound, [at(10, user=user) for user in users], 10 + WITHIN)
+    given, state = step(bound, [at(10, user=user) for user in users], 25)
     assert len(given) == (50 if keep == "first" else 0)
     assert len(state) == 50
-    more, state = step(bound, [at(10 + WITHIN, user="user 7")], 11 + WITHIN, state, 10 + WITHIN)
+    more, state = step(bound, [at(25, user="user 7")], 26, state, 25)
     assert len(more) == (0 if keep == "first" else 49)
     assert state["user"].to_list() == ["user 7"]
 
 
 @pytest.mark.parametrize("keep", ["first", "last"])
 def test_of_rows_that_are_equal_in_all_one_is_kept(keep):
-    given, state = step(fold(keep), [at(10), at(10), at(10)], FOREVER_MICROS)
+    given, state = step(fold(keep, within=15), [at(10), at(10), at(10)], FOREVER_MICROS)
     assert given == [at(10)] and not len(state)
 
 

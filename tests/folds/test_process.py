@@ -261,13 +261,24 @@ def oracle(processor, rows):
 
 
 @pytest.mark.parametrize("processor", ORACLES)
-@settings(max_examples=20)
+@settings(max_examples=17)  # of 25 trials, for each of 5 processors
 @given(logs(row, size=14), cuts())
 def test_every_slicing_gives_what_the_oracle_says(processor, rows, cut):
     check_slicing(fold(processor), rows, cut, SCHEMA, oracle(processor, rows))
 
 
-@settings(max_examples=20)
+@pytest.mark.parametrize("processor", ORACLES)
+def test_a_row_at_the_very_watermark_waits_for_its_like(processor):
+    rows = [
+        (ingest, {"trial": 0, "user": 1, "at": moment(at), "v": v})
+        for ingest, at, v in [(40, 40, 0), (60, 50, 3), (90, 50, 1), (90, 53, 2), (93, 53, None)]
+    ]
+    for frontier in range(88, 95):  # 90 - 40 = 50: one row of that time is there, one is not
+        cut = Cut((frontier,), 1, 0)
+        check_slicing(fold(processor), rows, cut, SCHEMA, oracle(processor, rows))
+
+
+@settings(max_examples=15)
 @given(logs(row, size=20), cuts(), st.integers(0, 400))
 def test_a_processor_that_declares_a_lookback_is_held_to_it(rows, cut, moment):
     check_locality(fold(Settled), rows, cut, SCHEMA, "at", moment)
@@ -284,7 +295,7 @@ WITH_META = SCHEMA.append(pa.field("_meta", META))
 def test_rows_of_one_time_come_in_order_of_their_positions(rows, cut):
     class Offsets(Processor):
         output = {"trial": "long", "offsets": "array<long>"}
-        columns = ("_meta",)
+        columns = ("v", "_meta")
 
         def on_row(self, row, ctx):
             ctx.state.setdefault("offsets", []).append(row["_meta"]["offset"])
@@ -327,6 +338,19 @@ def test_idle_keys_are_not_looked_at_and_silent_ones_forgotten():
     output, state = bound.step(state, frame(), Passing(121, 131))
     assert output["at"].to_list() == [moment(121), moment(128)]
     assert len(state) == 0
+
+
+def test_a_silent_key_without_timers_is_forgotten_in_time():
+    class Counts(Pulse):
+        def on_row(self, row, ctx):
+            ctx.state["n"] = ctx.state.get("n", 0) + 1
+
+    bound = fold(Counts)
+    _, state = bound.step(empty(bound.state), frame((100, 0)), Passing(None, 120))
+    _, state = bound.step(state, frame((200, 0), user=2), Passing(120, 130))
+    assert sorted(state["_kind"]) == ["row", "state"]  # until a row could still come at 130
+    _, state = bound.step(state, frame(), Passing(130, 131))
+    assert sorted(state["_kind"]) == ["row"]
 
 
 def test_the_state_of_a_batch_run_again_is_the_same_bytes():

@@ -5,10 +5,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tidemill.errors import PlanError
-from tidemill.folds.base import TIME, Input
-from tidemill.folds.sessions import bind_sessions
-
 from tests.folds.law import (
     Cut,
     check_delay,
@@ -20,6 +16,9 @@ from tests.folds.law import (
     micros,
     moment,
 )
+from tidemill.errors import PlanError
+from tidemill.folds.base import TIME, Input
+from tidemill.folds.sessions import bind_sessions
 
 GAP, LONGEST = 15, 40
 SCHEMA = pa.schema(

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 
 from tests.folds import test_attribute, test_deduplicate
-from tests.folds.dense import LAST_CUT
-from tests.folds.law import check_slicing, cuts
+from tests.folds.dense import dense_cuts
+from tests.folds.law import check_slicing
 from tidemill.folds import timeline
 from tidemill.folds.timeline import arrange, find_idle, settle_by
 
@@ -77,7 +77,7 @@ def test_position_settles_before_content():
 
 
 @settings(max_examples=10)
-@given(rows=test_deduplicate.LOGS, cut=cuts(LAST_CUT))
+@given(rows=test_deduplicate.LOGS, cut=dense_cuts())
 def test_folds_do_not_depend_on_the_hash(rows, cut):
     whole = timeline._hash
     with pytest.MonkeyPatch.context() as patch:

@@ -8,13 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tidemill.errors import PlanError
-from tidemill.folds.base import TIME, Input, Passing
-from tidemill.folds.frames import empty, to_polars
-from tidemill.folds.panes import Panes
-from tidemill.folds.windows import bind_windows
-from tidemill.types import FOREVER_MICROS
-
 from tests.folds.law import (
     Cut,
     check_delay,
@@ -25,8 +18,13 @@ from tests.folds.law import (
     logs,
     micros,
     moment,
-    run_fold,
 )
+from tidemill.errors import PlanError
+from tidemill.folds.base import TIME, Input, Passing
+from tidemill.folds.frames import empty, to_polars
+from tidemill.folds.panes import Panes
+from tidemill.folds.windows import bind_windows
+from tidemill.types import FOREVER_MICROS
 
 SCHEMA = pa.schema(
     [("trial", pa.int64()), ("user", pa.int64()), ("at", TIME), ("seconds", pa.int64())]
@@ -98,46 +96,43 @@ def finish(events):
     }
 
 
-@pytest.mark.parametrize("empty_for", [None, 65], ids=["full", "empty"])
-@pytest.mark.parametrize(("every", "size"), GRIDS)
-@settings(max_examples=80)
-@given(rows=logs(row, size=8), cut=cuts())
-def test_every_slicing_gives_the_oracle_s_windows(every, size, empty_for, rows, cut):
-    found = fold(every, size, empty_for)
-    check_slicing(found, rows, cut, SCHEMA, oracle(rows, every, size, empty_for))
-
-
-@settings(max_examples=80)
-@given(
-    rows=logs(row, size=2),
-    cut=cuts(),
-    grid=st.sampled_from(GRIDS),
-    empty_for=st.sampled_from([None, 0, 33]),
+grids = st.sampled_from(GRIDS)
+bounds = st.sampled_from(["window_start", "window_end"])
+folds = st.builds(
+    lambda grid, empty_for: fold(*grid, empty_for), grids, st.sampled_from([None, 33])
 )
+
+
+@pytest.mark.parametrize("empty_for", [None, 65], ids=["full", "empty"])
+@settings(max_examples=80)
+@given(rows=logs(row, size=6), cut=cuts(), grid=grids)
+def test_every_slicing_gives_the_oracle_s_windows(empty_for, rows, cut, grid):
+    check_slicing(fold(*grid, empty_for), rows, cut, SCHEMA, oracle(rows, *grid, empty_for))
+
+
+@settings(max_examples=30)
+@given(rows=logs(row, size=1), cut=cuts(), grid=grids, empty_for=st.sampled_from([None, 0, 33]))
 def test_without_a_key_all_rows_are_one_group(rows, cut, grid, empty_for):
     found = fold(*grid, empty_for, key=())
     check_slicing(found, rows, cut, SCHEMA, oracle(rows, *grid, empty_for, key=()))
 
 
-@pytest.mark.parametrize("column", ["window_start", "window_end"])
-@settings(max_examples=60)
-@given(logs(row), cuts(), st.integers(0, 300), st.sampled_from(GRIDS), st.sampled_from([None, 33]))
-def test_what_lies_before_the_lookback_does_not_matter(column, rows, cut, begin, grid, empty_for):
-    check_locality(fold(*grid, empty_for), rows, cut, SCHEMA, column, begin)
-
-
-@pytest.mark.parametrize("column", ["window_start", "window_end"])
 @settings(max_examples=40)
-@given(logs(row), cuts(), st.integers(0, 400), st.sampled_from(GRIDS), st.sampled_from([None, 33]))
-def test_what_lies_beyond_the_lookahead_does_not_matter(column, rows, cut, end, grid, empty_for):
-    check_lookahead(fold(*grid, empty_for), rows, cut, SCHEMA, column, end)
+@given(folds, logs(row, size=6), cuts(), bounds, st.integers(0, 300))
+def test_what_lies_before_the_lookback_does_not_matter(found, rows, cut, column, begin):
+    check_locality(found, rows, cut, SCHEMA, column, begin)
 
 
-@pytest.mark.parametrize("column", ["window_start", "window_end"])
-@settings(max_examples=40)
-@given(logs(row), cuts(), st.sampled_from(GRIDS), st.sampled_from([None, 33]))
-def test_no_window_comes_out_later_than_its_delay(column, rows, cut, grid, empty_for):
-    check_delay(fold(*grid, empty_for), rows, cut, SCHEMA, column)
+@settings(max_examples=25)
+@given(folds, logs(row, size=6), cuts(), bounds, st.integers(0, 400))
+def test_what_lies_beyond_the_lookahead_does_not_matter(found, rows, cut, column, end):
+    check_lookahead(found, rows, cut, SCHEMA, column, end)
+
+
+@settings(max_examples=25)
+@given(folds, logs(row, size=6), cuts(), bounds)
+def test_no_window_comes_out_later_than_its_delay(found, rows, cut, column):
+    check_delay(found, rows, cut, SCHEMA, column)
 
 
 def event(at, user=1, seconds=1):
@@ -185,25 +180,16 @@ def test_a_sliding_window_does_not_multiply_rows():
     assert len(bound.prepare(to_polars(rows))) == 10
 
 
-def test_wide_windows_of_narrow_panes_are_the_oracle_s():
+@pytest.mark.parametrize("grid", [(1, 300), (2, 301), (5, 1000)])
+@pytest.mark.parametrize("frontiers", [(), (500,), (330, 700, 1000)])
+def test_what_many_windows_share_is_merged_once_and_rightly(grid, frontiers, monkeypatch):
+    monkeypatch.setattr("tidemill.folds.panes._SPREAD_AT_ONCE", 3000)
     rows = [event(at * 7 % 1009, at % 2, at % 5) for at in range(300)]
-    for grid in [(1, 300), (2, 301), (5, 1000)]:
-        for frontiers in [(), (500,), (330, 700, 1000)]:
-            expected = oracle(rows, *grid)
-            cut = Cut(frontiers, 2, 1)
-            check_slicing(
-                fold(*grid),
-                [(1010, r) for _, r in rows]
-                if not frontiers
-                else [(micros(r["at"]) + 40, r) for _, r in rows],
-                cut,
-                SCHEMA,
-                expected,
-            )
+    check_slicing(fold(*grid), rows, Cut(frontiers, 2, 1), SCHEMA, oracle(rows, *grid))
 
 
 def test_a_row_reaches_as_far_as_is_said():
-    bound = bind_windows(Input("windows", SCHEMA, "at"), "user", "1 min", "5 min", {}, "1 h")
+    bound = bind_windows(Input("windows", SCHEMA, "at"), "user", "1 min", "5 min", empty_for="1 h")
     size, hour, none = timedelta(minutes=5), timedelta(hours=1), timedelta(0)
     start, end = bound.times["window_start"], bound.times["window_end"]
     assert (start.lookback, start.lookahead, start.delay) == (hour, size, size)

@@ -17,9 +17,17 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from tests.folds import law, test_sessions
+from tests.folds import (
+    law,
+    test_attribute,
+    test_custom,
+    test_deduplicate,
+    test_process,
+    test_sessions,
+)
+from tests.folds.dense import LAST_CUT
 from tests.laws.stopping import run_until
-from tidemill import sessions
+from tidemill import attribute, deduplicate, fold, process, sessions
 from tidemill.project import Project
 from tidemill.testing import MemoryLog, assert_same_rows, collect, make_project
 from tidemill.types import FOREVER_MICROS, MILLISECOND, from_micros, to_micros
@@ -29,6 +37,8 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.spark
 QUERIES = 10
+"""Of each operator; its variants share them."""
+
 _GRID = lcm(*range(1, 25)) * MILLISECOND
 ORIGIN = to_micros(datetime(2026, 1, 1, tzinfo=UTC)) // _GRID * _GRID
 """Where the logs' time 0 lies: a multiple of every window."""
@@ -36,30 +46,109 @@ ORIGIN = to_micros(datetime(2026, 1, 1, tzinfo=UTC)) // _GRID * _GRID
 
 @dataclass(frozen=True)
 class Case:
-    """A fold on a log, what makes its rows, and the oracle."""
+    """A fold on a log (or two), what makes the rows, and the oracle."""
 
     code: Any
     schema: pa.Schema
-    row: Any
+    logs: Any
     oracle: Any
     time: str
-    event: str = "at"
+    longest: int = 400
+    sided: bool = False
 
+
+class Quiet(test_process.Quiet):
+    """The processor of the tests without Spark, in milliseconds."""
+
+    GAP = test_process.Quiet.GAP * MILLISECOND
+
+
+KEY = ["trial", "user"]
+NUMBER = test_custom.FOLDS[test_custom.number][1]
 
 CASES = {
     "sessions": Case(
         lambda rows: rows.transform(
             sessions(
-                key=["trial", "user"],
+                key=KEY,
                 gap=f"{test_sessions.GAP} ms",
                 max_length=f"{test_sessions.LONGEST} ms",
                 agg=test_sessions.AGG,
             )
         ),
         test_sessions.SCHEMA,
-        test_sessions.row,
+        law.logs(test_sessions.row),
         lambda rows: test_sessions.oracle(rows, test_sessions.LONGEST),
         "session_end",
+    ),
+    "deduplicate": Case(
+        lambda rows: rows.drop("ingest_ts").transform(
+            deduplicate(key=KEY, within=f"{test_deduplicate.WITHIN} ms")
+        ),
+        test_deduplicate.PLAIN,
+        test_deduplicate.LOGS,
+        lambda rows: test_deduplicate.oracle(rows, "first"),
+        "at",
+        LAST_CUT,
+    ),
+    "deduplicate, keep last": Case(
+        lambda rows: rows.drop("ingest_ts").transform(
+            deduplicate(key=KEY, within=f"{test_deduplicate.WITHIN} ms", keep="last")
+        ),
+        test_deduplicate.PLAIN,
+        test_deduplicate.LOGS,
+        lambda rows: test_deduplicate.oracle(rows, "last"),
+        "at",
+        LAST_CUT,
+    ),
+    "attribute": Case(
+        lambda left, right: left.drop("ingest_ts").transform(
+            attribute(
+                right.drop("ingest_ts"),
+                on=KEY,
+                within=f"{test_attribute.WITHIN} ms",
+                prefix="their_",
+            )
+        ),
+        test_attribute.PLAIN,
+        test_attribute.LOGS,
+        lambda rows: test_attribute.oracle(test_attribute.sided(rows)),
+        "at",
+        LAST_CUT,
+        sided=True,
+    ),
+    "attribute, forward, all": Case(
+        lambda left, right: left.drop("ingest_ts").transform(
+            attribute(
+                right.drop("ingest_ts"),
+                on=KEY,
+                within=f"{test_attribute.WITHIN} ms",
+                direction="forward",
+                pick="all",
+                how="inner",
+                prefix="their_",
+            )
+        ),
+        test_attribute.PLAIN,
+        test_attribute.LOGS,
+        lambda rows: test_attribute.oracle(test_attribute.sided(rows), "forward", "all", "inner"),
+        "at",
+        LAST_CUT,
+        sided=True,
+    ),
+    "process": Case(
+        lambda rows: rows.transform(process(Quiet, key=KEY)),
+        test_process.SCHEMA,
+        law.logs(test_process.row),
+        lambda rows: test_process.oracle(test_process.Quiet, rows),
+        "at",
+    ),
+    "fold": Case(
+        lambda rows: rows.transform(fold(test_custom.number, key=KEY, **NUMBER)),
+        test_custom.SCHEMA,
+        law.logs(test_custom.row),
+        lambda rows: test_custom.oracle(test_custom.number, rows),
+        "at",
     ),
 }
 
@@ -76,16 +165,31 @@ def scaled(value: Any) -> Any:
 def log_of(case: Case, rows: list[tuple[int, dict[str, Any]]]) -> MemoryLog:
     """The rows as a stream's history."""
     schema = case.schema.append(pa.field("ingest_ts", pa.timestamp("us", "UTC")))
-    made = [{**scaled(row), "ingest_ts": scaled(law.moment(at))} for at, row in rows]
+    made = [
+        {name: scaled(row[name]) for name in case.schema.names}
+        | {"ingest_ts": scaled(law.moment(at))}
+        for at, row in rows
+    ]
     table = pa.Table.from_pylist(made, schema=schema)
     lateness = timedelta(milliseconds=law.LATENESS)
-    return MemoryLog(table, event_time=case.event, lateness=lateness, files=2)
+    return MemoryLog(table, event_time="at", lateness=lateness, files=2)
+
+
+def logs_of(case: Case, rows: list[tuple[int, dict[str, Any]]]) -> dict[str, MemoryLog]:
+    """One stream, or for a fold of two inputs one for each side."""
+    if not case.sided:
+        return {"rows": log_of(case, rows)}
+    sides = {"left": 0, "right": 1}
+    return {
+        name: log_of(case, [(at, row) for at, row in rows if row["side"] == side])
+        for name, side in sides.items()
+    }
 
 
 def replay_with_a_stop(
-    project: Project, spark: "SparkSession", frontiers: list[datetime], stop: int
+    project: Project, spark: "SparkSession", frontiers: list[datetime], stop: int | None
 ) -> list[dict[str, Any]]:
-    """Run under this slicing, stop once in the middle; the rows of the output."""
+    """Run under this slicing, maybe stop once in the middle; the rows of the output."""
     start, end = (datetime(year, 1, 1, tzinfo=UTC) for year in (1990, 2090))
     plan = project.plan(
         "pipeline", start, end, spark=spark, warm_up="0", look_ahead="0", allow_empty=True
@@ -94,7 +198,8 @@ def replay_with_a_stop(
     inner = sorted({to_micros(moment) for moment in frontiers})
     inner = [cut for cut in inner if first < cut < last]
     manifest = project.prepare(replace(plan, boundaries=(first, *inner, last)))
-    run_until(project, manifest.run, spark, min(stop, len(inner)))
+    if stop is not None:
+        run_until(project, manifest.run, spark, min(stop, len(inner)))
     result = project.status(manifest.run)
     if result.state != "finished":
         result = project.resume(manifest.run, spark=spark)
@@ -106,13 +211,13 @@ def replay_with_a_stop(
 @given(data=st.data())
 def test_every_fold(spark: "SparkSession", tmp_path: Path, name: str, data: st.DataObject) -> None:
     case = CASES[name]
-    rows = data.draw(law.logs(case.row))
-    cut = data.draw(law.cuts())
-    stop = data.draw(st.integers(0, 4))
+    rows = data.draw(case.logs)
+    cut = data.draw(law.cuts(case.longest))
+    stop = data.draw(st.one_of(st.none(), st.integers(0, 4)))
     project = make_project(
         tmp_path / uuid4().hex,
         case.code,
-        {"rows": log_of(case, rows)},
+        logs_of(case, rows),
         time=case.time,
         buckets=cut.buckets,
     )
@@ -120,7 +225,7 @@ def test_every_fold(spark: "SparkSession", tmp_path: Path, name: str, data: st.D
     found = replay_with_a_stop(project, spark, frontiers, stop)
     for row in found:
         row.pop("session_id", None)
-    assert_same_rows(found, scaled(case.oracle(rows)), str(cut))
+    assert_same_rows(found, scaled(list(case.oracle(rows))), str(cut))
 
 
 def test_the_end_is_far_from_all_logs() -> None:

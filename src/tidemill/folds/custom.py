@@ -106,7 +106,7 @@ class BoundCustom(BoundFold):
         """Call the function with the rows it may see."""
         now = passing.now if self.hold else FOREVER_MICROS
         ready, waiting = self.holding.release(state, parts, now)
-        ready = sort_rows(ready, self.holding.event_order())
+        ready = self.holding.in_event_order(ready)
         own = self._own(state)
         if not len(ready) and not len(own):
             return empty(self.output), waiting

@@ -18,8 +18,8 @@ from tidemill.folds.frames import empty, micros, polars_types, sort_rows, stack
 from tidemill.types import FOREVER_MICROS
 
 KIND, AT, ENTRY, ROW, OWN = "_kind", "_time", "_entry", "_row", "_state"
-NUMBER = "_number"
-"""Of the keys that are looked at in a step; not in the state."""
+NUMBER = "_tidemill_number"
+"""Of keys or rows within a step; not in the state."""
 
 HELD = "row"
 """The kind of an entry that is a row."""
@@ -64,10 +64,18 @@ class Holding:
     def _rest(self) -> list[str]:
         return [name for name in self.columns if name not in self.keys]
 
-    def event_order(self, *first: str) -> list[str]:
-        """Columns that put rows in event order: by time, ties by position, then by content."""
-        placed = (*first, self.source.time, *self.source.positions)
-        return list(dict.fromkeys([*placed, *self.columns]))
+    def in_event_order(self, rows: pl.DataFrame, *first: str) -> pl.DataFrame:
+        """By time, ties by position, then by content. Only the tied are compared by these."""
+        quick = [*first, self.source.time]
+        ordered = sort_rows(rows, quick)
+        same = _same_as_before(quick)
+        tied = ordered.select((same | same.shift(-1, fill_value=False)).arg_true()).to_series()
+        if not len(tied):
+            return ordered
+        full = list(dict.fromkeys([*quick, *self.source.positions, *self.columns]))
+        settled = sort_rows(ordered[tied].with_columns(tied.alias(NUMBER)), full)[NUMBER]
+        places = pl.Series(range(len(ordered)), dtype=tied.dtype)
+        return ordered[places.scatter(tied, settled)]
 
     def release(
         self, state: pl.DataFrame, parts: pl.DataFrame, now: int
@@ -85,7 +93,7 @@ class Holding:
         if now == FOREVER_MICROS:
             return rows, empty(self.schema)
         passed = micros(time) < now
-        waiting = sort_rows(rows.filter(~passed), self.event_order(*self.keys))
+        waiting = self.in_event_order(rows.filter(~passed), *self.keys)
         return rows.filter(passed), self._entries(waiting)
 
     def _waiting(self, state: pl.DataFrame) -> pl.DataFrame:
@@ -120,9 +128,13 @@ class Holding:
 def number_within(names: list[str]) -> pl.Expr:
     """0, 1, … within each run of rows that are equal in these columns."""
     index = pl.int_range(pl.len(), dtype=pl.Int64)
+    return index - pl.when(~_same_as_before(names)).then(index).forward_fill()
+
+
+def _same_as_before(names: list[str]) -> pl.Expr:
+    """Whether a row is equal in these columns to the row before it."""
     same = pl.all_horizontal(pl.col(name).eq_missing(pl.col(name).shift(1)) for name in names)
-    begins = ~same | (index == 0)
-    return index - pl.when(begins).then(index).forward_fill()
+    return same & (pl.int_range(pl.len()) > 0)
 
 
 def hold_rows(

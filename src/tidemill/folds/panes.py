@@ -18,7 +18,7 @@ import polars as pl
 import pyarrow as pa
 
 from tidemill.errors import PlanError
-from tidemill.folds.base import TIME, Input, Passing
+from tidemill.folds.base import TIME, BoundFold, Input, Passing
 from tidemill.folds.frames import micros, moment, stack
 from tidemill.planning.chains import Reach
 
@@ -26,15 +26,14 @@ PANE, START, END = "pane_start", "window_start", "window_end"
 EARLIEST = "earliest"
 """The first row of a part: what the watermark is held against."""
 
-WINDOW = "window"
-"""The number of a window, while frames are at work."""
+WINDOW, LAST = "_window", "_last_window"
+"""Numbers of windows, while frames are at work."""
 
 WINDOW_FIELDS = [pa.field(START, TIME), pa.field(END, TIME)]
 
 Merge: TypeAlias = Callable[[pl.DataFrame, str], pl.DataFrame]
 """Rows of one key and one pane or window (the column is named) to as few as will do."""
 
-_LAST = "last_window"
 _LONG = 16
 _SPREAD_AT_ONCE = 4_000_000
 
@@ -50,6 +49,11 @@ class Panes:
     def width(self) -> int:
         """How wide a pane is."""
         return gcd(self.every, self.size)
+
+    @property
+    def is_sliding(self) -> bool:
+        """Whether a pane may lie in several windows."""
+        return self.size > self.every
 
     def pane(self, time: str) -> pl.Expr:
         """The pane a row lies in, by its start."""
@@ -78,20 +82,22 @@ class Panes:
             first = pl.max_horizontal(first, pl.lit(self.closed(passing.was) + 1, pl.Int64))
         return first, last
 
+    def spans(self, panes: pl.DataFrame, passing: Passing) -> pl.DataFrame:
+        """Panes in windows that become final now, with the first and the last of these."""
+        first, last = self.within(passing, self.first(), self.last())
+        spans = panes.with_columns(first.alias(WINDOW), last.alias(LAST))
+        return spans.filter(pl.col(WINDOW) <= pl.col(LAST))
+
     def windows(self, panes: pl.DataFrame, passing: Passing, merge: Merge) -> pl.DataFrame:
         """Merged panes as the windows that become final now, numbered."""
-        first, last = self.within(passing, self.first(), self.last())
-        spans = panes.with_columns(first.alias(WINDOW), last.alias(_LAST))
-        spans = spans.filter(pl.col(WINDOW) <= pl.col(_LAST))
-        if self.size == self.every:
-            return spans.drop(_LAST)
+        spans = self.spans(panes, passing)
+        if not self.is_sliding:
+            return spans.drop(LAST)
         longest = self.size // self.every + 1
         run = isqrt(longest) if longest >= _LONG else 1
         at_once = _SPREAD_AT_ONCE // (longest // run + 2 * run)
-        merged = [
-            merge(_spread_in_runs(part, run, merge), WINDOW)
-            for part in spans.iter_slices(max(1, at_once))
-        ]
+        parts = [spans] if len(spans) <= at_once else list(spans.iter_slices(max(1, at_once)))
+        merged = [merge(_spread_in_runs(part, run, merge), WINDOW) for part in parts]
         return merge(stack(merged), WINDOW) if len(merged) > 1 else merged[0]
 
     def bounds(self) -> list[pl.Expr]:
@@ -109,10 +115,10 @@ class Panes:
 def spread(frame: pl.DataFrame, first: pl.Expr, last: pl.Expr) -> pl.DataFrame:
     """Each row once for every number from first to last; not at all where there is none."""
     return (
-        frame.with_columns(first.alias(WINDOW), last.alias(_LAST))
-        .filter(pl.col(WINDOW) <= pl.col(_LAST))
-        .with_columns(pl.int_ranges(WINDOW, pl.col(_LAST) + 1).alias(WINDOW))
-        .drop(_LAST)
+        frame.with_columns(first.alias(WINDOW), last.alias(LAST))
+        .filter(pl.col(WINDOW) <= pl.col(LAST))
+        .with_columns(pl.int_ranges(WINDOW, pl.col(LAST) + 1).alias(WINDOW))
+        .drop(LAST)
         .explode(WINDOW)
     )
 
@@ -123,7 +129,7 @@ def _spread_in_runs(spans: pl.DataFrame, run: int, merge: Merge) -> pl.DataFrame
     Windows are taken in runs. Panes that lie in all windows of a run (all that are asked for) are
     merged once for the run, so that a pane in n windows is copied some 3√n times, not n times.
     """
-    first, last = pl.col(WINDOW), pl.col(_LAST)
+    first, last = pl.col(WINDOW), pl.col(LAST)
     if run == 1 or not len(spans):
         return spread(spans, first, last)
     low, high = spans.select(first.min(), last.max()).row(0)
@@ -158,3 +164,9 @@ def bind_panes(rows: Input, every: object, size: object | None) -> Panes:
 def bind_keys(rows: Input, key: str | Sequence[str] | None) -> tuple[str, ...]:
     """The key columns; none is one group of all rows."""
     return rows.keys(key if isinstance(key, str) else tuple(key)) if key else ()
+
+
+def refuse_taken(fold: BoundFold) -> None:
+    """Columns that are made must not meet columns that are carried."""
+    fold.source.refuse_taken([*fold.parts.names, WINDOW, LAST])
+    fold.source.refuse_taken(fold.output.names)

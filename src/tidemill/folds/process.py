@@ -14,7 +14,7 @@ import pyarrow as pa
 from tidemill.errors import PlanError
 from tidemill.folds.base import META, BoundFold, Input, Passing
 from tidemill.folds.emitting import Emitter
-from tidemill.folds.frames import empty, micros, sort_rows, stack, to_polars
+from tidemill.folds.frames import empty, micros, stack, to_polars
 from tidemill.folds.held import AT, ENTRY, HELD, KIND, NUMBER, OWN, Holding, hold_rows
 from tidemill.folds.processor import Processor
 from tidemill.folds.promises import bind_reach, pick_times
@@ -127,7 +127,7 @@ class BoundProcess(BoundFold):
         if not len(state) and not len(parts):
             return empty(self.output), state
         ready, waiting = self.holding.release(state, parts, passing.now)
-        ready = sort_rows(ready, self.holding.event_order(*self.keys))
+        ready = self.holding.in_event_order(ready, *self.keys)
         kept = state.filter(pl.col(KIND) != HELD)
         active, counts = self._active(ready, kept, passing.now)
         emitters = {

@@ -20,11 +20,12 @@ from tidemill.folds.panes import (
     Panes,
     bind_keys,
     bind_panes,
+    refuse_taken,
     spread,
 )
 from tidemill.planning.chains import Reach
 
-_LATEST = "latest"
+_LATEST, _NEXT = "latest", "_next"
 
 
 @dataclass(frozen=True)
@@ -130,17 +131,17 @@ class BoundWindows(BoundFold):
         following = micros(PANE).shift(-1)
         if self.keys:
             following = following.over(self.keys)
-        return panes.sort(*self.keys, PANE).with_columns(following.alias("next"))
+        return panes.sort(*self.keys, PANE).with_columns(following.alias(_NEXT))
 
     def _empty_windows(self, panes: pl.DataFrame, passing: Passing) -> pl.DataFrame:
         """Behind a pane, up to the next: windows that find no row but this pane's last."""
         assert self.empty_for is not None
         every, size, last_row = self.panes.every, self.panes.size, micros(_LATEST)
-        before_next = (pl.col("next") - size).floordiv(every)
+        before_next = (pl.col(_NEXT) - size).floordiv(every)
         ends = pl.min_horizontal((last_row + self.empty_for).floordiv(every), before_next)
         found = self.panes.within(passing, last_row.floordiv(every) + 1, ends)
         blank = [part for aggregate in self.aggregates for part in aggregate.nothing()]
-        alone = panes.select(*self.keys, _LATEST, "next")
+        alone = panes.select(*self.keys, _LATEST, _NEXT)
         return spread(alone, *found).with_columns(blank).select(self._numbered)
 
     def _keep(self, panes: pl.DataFrame, passing: Passing) -> pl.DataFrame:
@@ -149,7 +150,7 @@ class BoundWindows(BoundFold):
         if self.empty_for is None:
             return kept
         reached = (micros(_LATEST) + self.empty_for).floordiv(self.panes.every)
-        is_newest = pl.col("next").floordiv(self.panes.every) > self.panes.closed(passing.now)
+        is_newest = pl.col(_NEXT).floordiv(self.panes.every) > self.panes.closed(passing.now)
         traces = panes.filter(
             ~is_open & is_newest.fill_null(True) & (reached > self.panes.closed(passing.now))
         )
@@ -177,6 +178,5 @@ def bind_windows(
     bound = BoundWindows(
         bind_keys(rows, key), rows, panes, length, bind_aggregates(rows, agg or {})
     )
-    rows.refuse_taken(bound.parts.names)
-    rows.refuse_taken(bound.output.names)
+    refuse_taken(bound)
     return bound
