@@ -21,7 +21,7 @@ def session_fold(playbacks: DataFrame) -> DataFrame:
 class Sessionizer(Processor):
     """The same sessions, row by row in Python."""
 
-    output = {
+    output = {  # noqa: RUF012
         "account_id": "long",
         "session_start": "timestamp",
         "session_end": "timestamp",

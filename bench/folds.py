@@ -69,7 +69,8 @@ def project_of(rows: int, impressions: int) -> Project:
 def ours(name: str, rows: int, impressions: int = 1000) -> dict[str, Any]:
     """One pipeline through Tidemill."""
     project = project_of(rows, impressions)
-    spark = build_session(project.config.spark, 2, "bench", log=Path(os.devnull))
+    base = project.loaded.base
+    spark = build_session(project.config.spark, 2, "bench", modules=base, log=Path(os.devnull))
     ends: list[float] = []
     read: list[int] = []
 

@@ -100,7 +100,7 @@ def check_slicing(fold, rows, cut, schema, expected):
     assert left == 0, f"{left} rows of state are left after the end"
 
 
-def check_locality(fold, rows, cut, schema, column, begin):
+def check_locality(fold, rows, cut, schema, column, begin):  # noqa: PLR0917
     """Input begun at ``begin`` gives the same rows from ``begin + lookback`` on."""
     whole, _ = run_fold(fold, rows, Cut((), 1, 0), schema)
     reach = fold.times[column]
@@ -113,7 +113,7 @@ def check_locality(fold, rows, cut, schema, column, begin):
     )
 
 
-def check_lookahead(fold, rows, cut, schema, column, end):
+def check_lookahead(fold, rows, cut, schema, column, end):  # noqa: PLR0917
     """Input that ends at ``end`` gives the same rows up to ``end - lookahead``."""
     whole, _ = run_fold(fold, rows, Cut((), 1, 0), schema)
     until = end - fold.times[column].lookahead.total_seconds() * 1e6

@@ -139,6 +139,17 @@ def test_keep_last_holds_the_rows_that_may_be_the_last_and_later_witnesses():
     assert given == [at(44)] and not len(state)
 
 
+def test_a_row_that_is_dropped_still_speaks_against_rows_to_come():
+    last = fold("last", within=15)
+    given, state = step(last, [at(31), at(46)], now=30)
+    assert given == [] and len(state) == 2
+    assert step(last, [at(30)], FOREVER_MICROS, state, was=30)[0] == [at(46)]
+    first = fold("first", within=15)
+    given, state = step(first, [at(20), at(35)], now=36)
+    assert given == [at(20)] and state["at"].to_list() == [moment(35)]
+    assert step(first, [at(50)], FOREVER_MICROS, state, was=36)[0] == []
+
+
 @pytest.mark.parametrize("keep", ["first", "last"])
 def test_keys_without_news_are_passed_over_and_end_in_time(keep):
     bound = fold(keep, within=15)

@@ -67,7 +67,7 @@ def test_a_harmed_state_stops_the_run_and_a_rewind_mends_it(spark, tmp_path, har
     assert harmed in found.repeated
     project.rewind(manifest.run, harmed - 3)
     journal = json.loads((folder.path / "journal.json").read_text())
-    assert [int(batch) for batch in journal][0] == harmed - 2
+    assert min(map(int, journal)) == harmed - 2
     result = project.resume(manifest.run, spark=spark)
     assert_same_rows(collect(project, result).output.to_pylist(), whole.output.to_pylist())
     assert result.totals.read == 1500

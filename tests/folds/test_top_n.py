@@ -76,7 +76,7 @@ def on_time(rows):
     return [(at - 3, each) for at, each in rows]
 
 
-rows_of = logs(row, size=8).map(on_time)
+rows_of = logs(row, size=6).map(on_time)
 
 
 def oracle(rows, every, size, n, *, ascending=False, key=("trial", "user")):
@@ -103,20 +103,20 @@ def better(each, ascending):
 
 
 @pytest.mark.parametrize("ascending", [False, True], ids=["largest", "smallest"])
-@settings(max_examples=80)
+@settings(max_examples=50)
 @given(rows=rows_of, cut=cuts(), grid=grids, n=st.integers(1, 3))
 def test_every_slicing_gives_the_oracle_s_ranks(ascending, rows, cut, grid, n):
     expected = oracle(rows, *grid, n, ascending=ascending)
     check_slicing(fold(*grid, n, ascending=ascending), rows, cut, SCHEMA, expected)
 
 
-@settings(max_examples=25)
+@settings(max_examples=20)
 @given(rows_of, cuts(), grids, st.integers(1, 30))
 def test_without_a_key_a_window_has_one_ranking(rows, cut, grid, n):
     check_slicing(fold(*grid, n, key=()), rows, cut, SCHEMA, oracle(rows, *grid, n, key=()))
 
 
-@settings(max_examples=25)
+@settings(max_examples=20)
 @given(rows_of, cuts(), grids, st.randoms(use_true_random=False))
 def test_ties_are_settled_by_position_where_rows_carry_it(rows, cut, grid, dice):
     placed = [
@@ -128,19 +128,19 @@ def test_ties_are_settled_by_position_where_rows_carry_it(rows, cut, grid, dice)
     check_slicing(fold(*grid, 2, schema=PLACED), placed, cut, PLACED, expected)
 
 
-@settings(max_examples=30)
+@settings(max_examples=20)
 @given(folds, rows_of, cuts(), columns, st.integers(0, 300))
 def test_what_lies_before_the_lookback_does_not_matter(found, rows, cut, column, begin):
     check_locality(found, rows, cut, SCHEMA, column, begin)
 
 
-@settings(max_examples=25)
+@settings(max_examples=20)
 @given(folds, rows_of, cuts(), columns, st.integers(0, 400))
 def test_what_lies_beyond_the_lookahead_does_not_matter(found, rows, cut, column, end):
     check_lookahead(found, rows, cut, SCHEMA, column, end)
 
 
-@settings(max_examples=25)
+@settings(max_examples=20)
 @given(folds, rows_of, cuts(), columns)
 def test_no_rank_comes_out_later_than_its_delay(found, rows, cut, column):
     check_delay(found, rows, cut, SCHEMA, column)

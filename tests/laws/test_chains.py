@@ -204,3 +204,35 @@ def test_a_time_that_cannot_be_followed_is_refused(spark: "SparkSession", tmp_pa
     project = make_project(tmp_path, code, {"plays": log(1)}, time="window_start")
     with pytest.raises(PlanError, match="'at' may lie behind the watermark is not known"):
         replay(spark, project)
+
+
+def test_a_union_may_not_mix_times_below_a_native_operator(
+    spark: "SparkSession", tmp_path: Path
+) -> None:
+    """Spark keeps the first side's watermark, and would drop the other side's rows as late."""
+
+    def code(plays: DataFrame, seen: DataFrame) -> DataFrame:
+        earlier = (F.col("event_ts") - F.expr("interval 3 hours")).alias("event_ts")
+        both = plays.select("event_ts").unionByName(seen.select(earlier))
+        counted = both.groupBy(F.window("event_ts", "10 minutes")).count()
+        return counted.select(F.col("window.start").alias("event_ts"), "count")
+
+    logs = {"plays": log(1), "seen": log(2)}
+    project = make_project(tmp_path, code, logs, time="event_ts", warm_up="0", look_ahead="0")
+    with pytest.raises(PlanError, match="column 'event_ts' of a union is a time"):
+        replay(spark, project)
+
+
+def test_a_stream_may_be_united_with_a_fold_of_itself(
+    spark: "SparkSession", tmp_path: Path
+) -> None:
+    def code(plays: DataFrame) -> DataFrame:
+        once = plays.transform(deduplicate(key="key", within="10 min"))
+        return plays.select("key", "event_ts").unionByName(once.select("key", "event_ts"))
+
+    project = make_project(tmp_path, code, {"plays": log(1)}, time="event_ts")
+    plan = project.plan(
+        "pipeline", from_micros(START), from_micros(START + 60 * MINUTE), spark=spark
+    )
+    assert plan.margins.warm_up == timedelta(minutes=10)
+    assert plan.margins.look_ahead == timedelta()

@@ -98,9 +98,8 @@ class BoundAttribute(BoundFold):
         if not len(state) and not len(news):
             return empty(self.output), state
         idle = find_idle(state, news, self.keys, self._moves(passing))
-        rests = state.filter(idle).filter(
-            (pl.col(_SIDE) == 0) | (micros(_TIME) >= passing.now - self.within)
-        )
+        in_reach = (pl.col(_SIDE) == 0) | (micros(_TIME) >= passing.now - self.within)
+        rests = state.filter(idle & in_reach)
         rows = stack([state.filter(~idle).select(news.columns), news]).rechunk()
         line = self._arrange(rows, passing.now, self._breakers(), upper=self._looks_back)
         if self.pick == "all":

@@ -136,7 +136,7 @@ def windows(
     name: str | None = None,
     delay: object | None = None,
 ) -> Fold:
-    """Aggregates per key and window: ``[window_start, window_start + size)``, one ``every`` so long.
+    """Aggregates per key and window: ``[start, start + size)``, one ``every`` so long.
 
     Without ``size`` the windows touch (tumbling); longer than ``every`` they overlap (sliding).
     With ``empty_for`` a key goes on giving empty windows that long after its last row.

@@ -76,7 +76,7 @@ class BoundDeduplicate(BoundFold):
         if not len(state) and not len(parts):
             return empty(self.output), state
         idle = find_idle(state, parts, self.keys, self._moves(passing.was))
-        given, kept = self._pass_on(state.filter(idle), passing.now)
+        given, kept = self._pass_on(state, idle, passing.now)
         rows = stack([state.filter(~idle), parts.with_columns(pl.lit(False).alias(_WITNESS))])
         more, busy = self._decide(rows.rechunk(), passing.now)
         return stack([given, more]).select(self.output.names), stack([kept, busy])
@@ -87,12 +87,14 @@ class BoundDeduplicate(BoundFold):
             return pl.lit(False)
         return pl.lit(True) if was is None else ~pl.col(_WITNESS) | (micros(self.time) >= was)
 
-    def _pass_on(self, idle: pl.DataFrame, now: int) -> tuple[pl.DataFrame, pl.DataFrame]:
+    def _pass_on(
+        self, state: pl.DataFrame, idle: pl.Series, now: int
+    ) -> tuple[pl.DataFrame, pl.DataFrame]:
         """Rows of keys without news; for keep first they are witnesses before the watermark."""
         at, witness = micros(self.time), pl.col(_WITNESS)
         ends = witness & (at <= now) if self.keep == "last" else pl.lit(False)
         passed = at + self.within < now
-        return idle.filter(passed & ~witness), idle.filter(~passed & ~ends)
+        return state.filter(idle & passed & ~witness), state.filter(idle & ~passed & ~ends)
 
     def _decide(self, rows: pl.DataFrame, now: int) -> tuple[pl.DataFrame, pl.DataFrame]:
         breakers = settle_by(self.source.schema, self.order)

@@ -93,7 +93,7 @@ def find_idle(
     if len(state) <= len(parts):
         return pl.repeat(False, len(state), eager=True)
     number = _hash(keys)
-    busy = stack([parts.select(number), state.filter(moving).select(number)]).to_series()
+    busy = stack([parts.select(number), state.select(number.filter(moving))]).to_series()
     return state.select(~number.is_in(busy.implode())).to_series()
 
 

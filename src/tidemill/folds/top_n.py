@@ -16,7 +16,6 @@ from tidemill.folds.panes import (
     END,
     PANE,
     START,
-    WINDOW,
     WINDOW_FIELDS,
     Panes,
     bind_keys,

@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, field, replace
 from datetime import timedelta
 from typing import Any
 
+from tidemill.errors import PlanError
 from tidemill.planning.chains import FoldFacts, FoldUse
 from tidemill.planning.lineage import (
     PREPARE,
@@ -22,7 +23,7 @@ from tidemill.planning.lineage import (
     unwrap,
     window_size,
 )
-from tidemill.planning.paths import Margin, Paths, is_streaming_join
+from tidemill.planning.paths import Margin, Paths, is_native, is_streaming_join
 from tidemill.planning.tree import Tree, build_tree
 
 _STATEFUL_NODES = {
@@ -36,6 +37,9 @@ _STATEFUL_NODES = {
     "FlatMapGroupsWithState": "flatMapGroupsWithState",
 }
 
+
+SEVERAL = "several"
+"""The origin of a column that is one of several times, under a union."""
 
 _AGGREGATING = {"window", "session_window", "sessions", "windows", "unique_counts", "top_n"}
 _RETAINING = {"join", "attribute", "deduplicate"}
@@ -166,7 +170,12 @@ def find_facts(
             **Lineage(build_tree(output.optimised), event_times, folds).known(),
             **lineage.known(),
         }
-        origins[output.name] = {column: str(origin) for column, origin in known.items()}
+        origins[output.name] = {
+            column: str(next(iter(found))) if len(found) == 1 else SEVERAL
+            for column, found in known.items()
+            if len(found) == 1 or folds
+        }
+        _refuse_mixed_times(plan, lineage)
         if folds:
             paths = Paths(plan, folds, lineage)
             margins[output.name] = paths.margins(known)
@@ -186,6 +195,20 @@ def find_facts(
         margins=margins,
         spare=spare,
     )
+
+
+def _refuse_mixed_times(plan: Tree, lineage: Lineage) -> None:
+    """A union may give Spark a column as event time that is none on one of its sides."""
+    for node in plan.walk():
+        if is_native(node):
+            for child in node.children:
+                for column in lineage.below(child).mixed_times():
+                    raise PlanError(
+                        f"the column {column!r} of a union is a time with a watermark on one side "
+                        "and something else on another; Spark would drop rows of that side as late",
+                        fix="use the event time on every side, or aggregate each side by itself",
+                        column=column,
+                    )
 
 
 def _usages(plan: Tree) -> Iterator[Usage]:

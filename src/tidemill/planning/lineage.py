@@ -103,7 +103,7 @@ class Lineage:
         self, plan: Tree, event_times: Mapping[str, str], folds: Mapping[str, FoldUse]
     ) -> None:
         """``event_times`` by source, ``folds`` by name."""
-        self.plan = plan
+        self.plan, self.event_columns, self.uses = plan, event_times, folds
         self.folds: dict[int, Origin] = {}
         self.structs: dict[int, tuple[Tree, FoldUse]] = {}
         self.definitions: dict[int, Tree] = {}
@@ -151,14 +151,29 @@ class Lineage:
             if first.expression_id is not None:
                 self.peers.setdefault(first.expression_id, []).extend(others)
 
-    def known(self) -> dict[str, Origin]:
-        """The origins of the plan's own columns, as far as they could be found."""
+    def below(self, node: Tree) -> "Lineage":
+        """As seen from a part of the plan: a union above gives its ids to what lies below it."""
+        return Lineage(node, self.event_columns, self.uses)
+
+    def known(self) -> dict[str, frozenset[Origin]]:
+        """The origins of the plan's own columns, where all could be found."""
         found = {str(e.fields.get("name")): self.origins(e) for e in output_of(self.plan)}
-        return {
-            name: next(iter(origins))
-            for name, origins in found.items()
-            if len(origins) == 1 and _UNKNOWN not in origins
-        }
+        return {name: origins for name, origins in found.items() if _UNKNOWN not in origins}
+
+    def mixed_times(self) -> Iterator[str]:
+        """Columns of unions that are a known time on one side and something else on another.
+
+        Spark takes such a column for an event time, because the first side's is one.
+        """
+        for node in self.plan.walk():
+            if node.kind != "Union":
+                continue
+            sides = [list(output_of(child)) for child in node.children]
+            views = [self.below(child) for child in node.children]
+            for columns in zip(*sides, strict=False):
+                found = [v.origins(c) for v, c in zip(views, columns, strict=True)]
+                if _UNKNOWN not in found[0] and any(_UNKNOWN in each for each in found[1:]):
+                    yield str(columns[0].fields.get("name"))
 
     def origins(self, expression: Tree, depth: int = 0) -> frozenset[Origin]:
         """What a column may be: one thing, or under a union several."""

@@ -132,7 +132,7 @@ class Paths:
             below = below.children[0].children[0]
         for attribute in output_of(below):
             if attribute.fields.get("name") == use.time:
-                return self.lineage.origins(attribute)
+                return self.lineage.below(below).origins(attribute)
         return frozenset((Origin("unknown"),))
 
     def _delay_of(self, origin: Origin, use: FoldUse) -> _Front:
@@ -187,24 +187,25 @@ class Paths:
             any(front.native for front in fronts),
         )
 
-    def margins(self, known: Mapping[str, Origin]) -> dict[str, Margin]:
+    def margins(self, known: Mapping[str, frozenset[Origin]]) -> dict[str, Margin]:
         """What the rows of this output depend on, by the column that is taken as their time."""
-        return {
-            column: self._fold_margin(origin)
-            if origin.kind == "fold"
-            else self._margin_below(self.plan)
-            for column, origin in known.items()
-        }
+        found = dict.fromkeys(known, Margin())
+        for column, origins in known.items():
+            for origin in origins:
+                found[column] |= self._margin(origin)
+        return found
 
-    def _fold_margin(self, origin: Origin) -> Margin:
+    def _margin(self, origin: Origin) -> Margin:
         """The top fold by the column in question, everything below it at its widest."""
+        if origin.kind != "fold":
+            return self._margin_below(self.plan)
         use = self.uses[origin.fold]
         node = next(n for n in self.plan.walk() if fold_name(n) == use.name)
         reach = use.times[origin.column]
         below = Margin()
         for child in node.children:
             below |= self._margin_below(child)
-        return below + _margin(use, reach.lookback, reach.lookahead)
+        return below + _margin_of(use, reach.lookback, reach.lookahead)
 
     def _margin_below(self, node: Tree) -> Margin:
         found = Margin()
@@ -213,12 +214,12 @@ class Paths:
         name = fold_name(node)
         if name is not None:
             use = self.uses[name]
-            return found + _margin(use, use.widest.lookback, use.widest.lookahead)
+            return found + _margin_of(use, use.widest.lookback, use.widest.lookahead)
         sizes = [window_size(part) for e in node.expressions() for part in e.walk()]
         own = max((size for size in sizes if size is not None), default=timedelta())
         return found + Margin(own, own)
 
 
-def _margin(use: FoldUse, before: timedelta | None, after: timedelta | None) -> Margin:
+def _margin_of(use: FoldUse, before: timedelta | None, after: timedelta | None) -> Margin:
     is_bounded = before is not None and after is not None
     return Margin(before or timedelta(), after or timedelta(), () if is_bounded else (use.name,))
