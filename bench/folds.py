@@ -149,7 +149,7 @@ def native_sessions(source: DataFrame) -> DataFrame:
         .agg(F.count("*").alias("plays"), F.sum("view_seconds").alias("seconds"))
         .select(
             "account_id", F.col("session_window.start").alias("session_start"), "plays", "seconds"
-        )  # fmt: skip
+        )
     )
 
 

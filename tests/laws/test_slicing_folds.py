@@ -5,7 +5,7 @@ become milliseconds here. Each query carries 25 random logs as different keys, h
 and number of buckets of its own, and is stopped and started again in the middle.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from math import lcm
 from pathlib import Path
@@ -24,10 +24,22 @@ from tests.folds import (
     test_deduplicate,
     test_process,
     test_sessions,
+    test_top_n,
+    test_unique_counts,
+    test_windows,
 )
-from tests.folds.dense import LAST_CUT
+from tests.folds.dense import WITHIN, dense_cuts
 from tests.laws.stopping import run_until
-from tidemill import attribute, deduplicate, fold, process, sessions
+from tidemill import (
+    attribute,
+    deduplicate,
+    fold,
+    process,
+    sessions,
+    top_n,
+    unique_counts,
+    windows,
+)
 from tidemill.project import Project
 from tidemill.testing import MemoryLog, assert_same_rows, collect, make_project
 from tidemill.types import FOREVER_MICROS, MILLISECOND, from_micros, to_micros
@@ -53,7 +65,7 @@ class Case:
     logs: Any
     oracle: Any
     time: str
-    longest: int = 400
+    cuts: Any = field(default_factory=law.cuts)
     sided: bool = False
 
 
@@ -82,31 +94,29 @@ CASES = {
         "session_end",
     ),
     "deduplicate": Case(
-        lambda rows: rows.drop("ingest_ts").transform(
-            deduplicate(key=KEY, within=f"{test_deduplicate.WITHIN} ms")
-        ),
+        lambda rows: rows.drop("ingest_ts").transform(deduplicate(key=KEY, within=f"{WITHIN} ms")),
         test_deduplicate.PLAIN,
         test_deduplicate.LOGS,
         lambda rows: test_deduplicate.oracle(rows, "first"),
         "at",
-        LAST_CUT,
+        dense_cuts(),
     ),
     "deduplicate, keep last": Case(
         lambda rows: rows.drop("ingest_ts").transform(
-            deduplicate(key=KEY, within=f"{test_deduplicate.WITHIN} ms", keep="last")
+            deduplicate(key=KEY, within=f"{WITHIN} ms", keep="last")
         ),
         test_deduplicate.PLAIN,
         test_deduplicate.LOGS,
         lambda rows: test_deduplicate.oracle(rows, "last"),
         "at",
-        LAST_CUT,
+        dense_cuts(),
     ),
     "attribute": Case(
         lambda left, right: left.drop("ingest_ts").transform(
             attribute(
                 right.drop("ingest_ts"),
                 on=KEY,
-                within=f"{test_attribute.WITHIN} ms",
+                within=f"{WITHIN} ms",
                 prefix="their_",
             )
         ),
@@ -114,7 +124,7 @@ CASES = {
         test_attribute.LOGS,
         lambda rows: test_attribute.oracle(test_attribute.sided(rows)),
         "at",
-        LAST_CUT,
+        dense_cuts(),
         sided=True,
     ),
     "attribute, forward, all": Case(
@@ -122,7 +132,7 @@ CASES = {
             attribute(
                 right.drop("ingest_ts"),
                 on=KEY,
-                within=f"{test_attribute.WITHIN} ms",
+                within=f"{WITHIN} ms",
                 direction="forward",
                 pick="all",
                 how="inner",
@@ -133,8 +143,35 @@ CASES = {
         test_attribute.LOGS,
         lambda rows: test_attribute.oracle(test_attribute.sided(rows), "forward", "all", "inner"),
         "at",
-        LAST_CUT,
+        dense_cuts(),
         sided=True,
+    ),
+    "windows": Case(
+        lambda rows: rows.transform(
+            windows(key=KEY, every="10 ms", size="30 ms", agg=test_windows.AGG, empty_for="33 ms")
+        ),
+        test_windows.SCHEMA,
+        law.logs(test_windows.row),
+        lambda rows: test_windows.oracle(rows, 10, 30, 33),
+        "window_start",
+    ),
+    "unique_counts": Case(
+        lambda rows: rows.transform(
+            unique_counts(key=KEY, column="thing", every="10 ms", size="30 ms")
+        ),
+        test_unique_counts.SCHEMA,
+        law.logs(test_unique_counts.row),
+        lambda rows: test_unique_counts.oracle(rows, 10, 30),
+        "window_end",
+    ),
+    "top_n": Case(
+        lambda rows: rows.drop("ingest_ts").transform(
+            top_n(2, by="score", key=KEY, every="20 ms", size="60 ms")
+        ),
+        test_top_n.SCHEMA,
+        test_top_n.rows_of,
+        lambda rows: test_top_n.oracle(rows, 20, 60, 2),
+        "window_start",
     ),
     "process": Case(
         lambda rows: rows.transform(process(Quiet, key=KEY)),
@@ -151,6 +188,10 @@ CASES = {
         "at",
     ),
 }
+
+
+VARIANTS = {name for name in CASES if name.startswith(("deduplicate", "attribute"))}
+"""Two of each, with half the queries."""
 
 
 def scaled(value: Any) -> Any:
@@ -172,7 +213,8 @@ def log_of(case: Case, rows: list[tuple[int, dict[str, Any]]]) -> MemoryLog:
     ]
     table = pa.Table.from_pylist(made, schema=schema)
     lateness = timedelta(milliseconds=law.LATENESS)
-    return MemoryLog(table, event_time="at", lateness=lateness, files=2)
+    skew = timedelta(milliseconds=test_top_n.COARSE)  # its coarse times make rows come early
+    return MemoryLog(table, event_time="at", lateness=lateness, skew=skew, files=2)
 
 
 def logs_of(case: Case, rows: list[tuple[int, dict[str, Any]]]) -> dict[str, MemoryLog]:
@@ -206,26 +248,40 @@ def replay_with_a_stop(
     return list(collect(project, result).output.to_pylist())
 
 
-@pytest.mark.parametrize("name", CASES)
-@settings(max_examples=QUERIES, phases=[Phase.explicit, Phase.generate], database=None)
-@given(data=st.data())
-def test_every_fold(spark: "SparkSession", tmp_path: Path, name: str, data: st.DataObject) -> None:
-    case = CASES[name]
+def check(spark: "SparkSession", folder: Path, case: Case, data: st.DataObject) -> None:
+    """One query."""
     rows = data.draw(case.logs)
-    cut = data.draw(law.cuts(case.longest))
+    cut = data.draw(case.cuts)
     stop = data.draw(st.one_of(st.none(), st.integers(0, 4)))
     project = make_project(
-        tmp_path / uuid4().hex,
-        case.code,
-        logs_of(case, rows),
-        time=case.time,
-        buckets=cut.buckets,
+        folder / uuid4().hex, case.code, logs_of(case, rows), time=case.time, buckets=cut.buckets
     )
     frontiers = [scaled(law.moment(frontier)) for frontier in cut.frontiers]
     found = replay_with_a_stop(project, spark, frontiers, stop)
     for row in found:
         row.pop("session_id", None)
     assert_same_rows(found, scaled(list(case.oracle(rows))), str(cut))
+
+
+def queries(count: int) -> settings:
+    """Random queries without shrinking: each takes seconds."""
+    return settings(max_examples=count, phases=[Phase.explicit, Phase.generate], database=None)
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if not VARIANTS & {name}])
+@queries(QUERIES)
+@given(data=st.data())
+def test_every_fold(spark: "SparkSession", tmp_path: Path, name: str, data: st.DataObject) -> None:
+    check(spark, tmp_path, CASES[name], data)
+
+
+@pytest.mark.parametrize("name", sorted(VARIANTS))
+@queries(QUERIES // 2)
+@given(data=st.data())
+def test_every_variant(
+    spark: "SparkSession", tmp_path: Path, name: str, data: st.DataObject
+) -> None:
+    check(spark, tmp_path, CASES[name], data)
 
 
 def test_the_end_is_far_from_all_logs() -> None:

@@ -52,14 +52,13 @@ def put(chosen: DataFrame, bound: BoundFold, wanted: str | None, delay: object |
 
     name, place = _register(bound, wanted, delay) if chosen.isStreaming else (bound.kind, None)
     buckets = place.buckets if place else _shuffles(chosen)
-    parts = chosen
+    parts, sent = chosen, list(chosen.columns)
     if bound.prepares:
-        parts = parts.mapInArrow(Prepare(bound, name), _spark_type(bound.parts))
+        parts = chosen.mapInArrow(Prepare(bound, name), _spark_type(bound.parts))
+        sent = list(bound.parts.names)
     key = F.xxhash64(*map(column_of, bound.keys)) if bound.keys else F.lit(0)
     bucket = F.pmod(key, F.lit(buckets)).cast("int").alias(BUCKET)
-    shuffled = parts.select(*map(column_of, bound.parts.names), bucket).repartitionById(
-        buckets, F.col(BUCKET)
-    )
+    shuffled = parts.select(*map(column_of, sent), bucket).repartitionById(buckets, F.col(BUCKET))
     settle = place is not None and place.settle
     output = bound.output.append(pa.field(BUCKET, pa.int32())) if settle else bound.output
     folded = shuffled.mapInArrow(Step(bound, name, place), _spark_type(output))

@@ -90,7 +90,7 @@ class Step:
 
     def _once(self, rows: pa.Table) -> Iterator[pa.RecordBatch]:
         """All rows there will ever be: the batch job of the slicing law."""
-        parts = to_polars(rows.select(self.fold.parts.names))
+        parts = to_polars(self._parts(rows))
         output, _ = self.fold.step(empty(self.fold.state), parts, Passing(None, FOREVER_MICROS))
         yield from _batches(to_arrow(output, self.fold.output))
 
@@ -104,7 +104,7 @@ class Step:
         if batch > 0:
             label, state = files.read(self.name, batch - 1, bucket)
             was, now = label.watermark, max(label.watermark, now)
-        parts = rows.select(fold.parts.names)
+        parts = self._parts(rows)
         self._check_times(parts, was)
         output, kept = fold.step(to_polars(state), to_polars(parts), Passing(was, now))
         label = Label(self.name, fold.kind, batch, bucket, place.buckets, now, fold.keys, fold.time)
@@ -121,6 +121,13 @@ class Step:
             return pa.Table.from_batches(held)
         schema = self.fold.parts.append(pa.field(BUCKET, pa.int32()))
         return schema.empty_table()
+
+    def _parts(self, rows: pa.Table) -> pa.Table:
+        """Rows become parts here, unless they did before the shuffle."""
+        fold = self.fold
+        if fold.prepares or not len(rows):
+            return rows.select(fold.parts.names) if len(rows) else fold.parts.empty_table()
+        return to_arrow(fold.prepare(to_polars(rows.drop_columns(BUCKET))), fold.parts)
 
     def _check_bucket(self, place: Place, rows: pa.Table, bucket: int) -> None:
         """A row in the wrong bucket would be folded into the wrong state: never go on."""

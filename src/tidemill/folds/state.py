@@ -114,8 +114,8 @@ class StateFiles:
         return RunError(
             f"the fold state {name} {what}",
             where=self.uri,
-            fix=f"tidemill rewind {self.run} --to-batch {max(batch - 1, 0)} (without --to-batch: to "
-            f"the last batch whose state is whole), then tidemill resume {self.run}",
+            fix=f"tidemill rewind {self.run} --to-batch {max(batch - 1, 0)} (without it: the last "
+            f"batch whose state is whole), then tidemill resume {self.run}",
             state=name,
             batch=batch,
         )
