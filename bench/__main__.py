@@ -16,6 +16,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from bench import folds
 from bench.layer import CONTESTANTS
 
 ROOT = Path(__file__).parents[1]
@@ -77,6 +78,52 @@ def layer_tax(rows: int, repeats: int) -> list[str]:
     ]
 
 
+PAIRS = (
+    ("tidemill sessions", "spark batch session_window", 1.2),
+    ("tidemill sessions", "spark streaming session_window", 8.0),
+    ("tidemill sessions", "spark transformWithState", 50.0),
+    ("tidemill process", "spark transformWithState", 25.0),
+    ("tidemill attribute", "spark stream-stream join", 3.0),
+    ("tidemill deduplicate", "spark streaming dropDuplicates", 1.0),
+    ("tidemill windows", "spark streaming window", 1.0),
+)
+"""Ours, theirs, and how many times as fast ours should be."""
+
+
+def fold_speed(rows: int, repeats: int) -> list[str]:
+    """Folds beside Spark's own operators; outputs of one size must be equal."""
+    small = {"spark transformWithState": folds.SMALL, "tidemill process": rows // 5}
+    found: dict[str, list[dict[str, Any]]] = {name: [] for name in folds.CONTESTANTS}
+    for number in range(repeats):
+        for name in folds.CONTESTANTS:
+            print(f"folds {number + 1}/{repeats}: {name}", flush=True)
+            found[name].append(run("bench.folds", name, str(small.get(name, rows))))
+
+    def pace(name: str) -> float:
+        return statistics.median(each["rows"] / each["seconds"] for each in found[name])
+
+    lines = [
+        "## Folds",
+        "",
+        f"{rows:,} rows ({folds.SMALL:,} for transformWithState), 8 batches, {repeats} interleaved "
+        "repeats, medians, in steady state: streams without their first batch, batch jobs in a "
+        "session that has run before. Outputs of the same input are equal.",
+        "",
+        "| ours | rows/s | theirs | rows/s | ratio | target |",
+        "|---|---|---|---|---|---|",
+    ]
+    for ours, theirs, target in PAIRS:
+        is_same_input = small.get(ours) == small.get(theirs)
+        if is_same_input and found[ours][0]["check"] != found[theirs][0]["check"]:
+            raise SystemExit(f"{ours} and {theirs} differ: {found[ours][0]}, {found[theirs][0]}")
+        ratio = pace(ours) / pace(theirs)
+        lines.append(
+            f"| {ours} | {pace(ours):,.0f} | {theirs} | {pace(theirs):,.0f} | **{ratio:.1f}** | "
+            f"≥ {target:g} |"
+        )
+    return lines
+
+
 def memory(rows: int) -> list[str]:
     """The driver's peak over 3 and over 24 hours."""
     print("memory: 3 h, 24 h", flush=True)
@@ -115,7 +162,12 @@ def main() -> None:
     arguments.add_argument("--rows", type=int, default=10_000_000)
     arguments.add_argument("--repeats", type=int, default=3)
     given = arguments.parse_args()
-    lines = [machine(), "", *layer_tax(given.rows, given.repeats), "", *memory(given.rows), ""]
+    lines = [
+        *(machine(), ""),
+        *(*layer_tax(given.rows, given.repeats), ""),
+        *(*memory(given.rows), ""),
+        *(*fold_speed(given.rows, given.repeats), ""),
+    ]
     text = "\n".join(lines)
     print(text)
     before = REPORT.read_text("utf-8").split(MARK)[0] if REPORT.exists() else "# Performance\n\n"

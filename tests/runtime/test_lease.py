@@ -105,7 +105,11 @@ def test_a_jvm_that_does_not_end_is_an_error(tmp_path, monkeypatch):
         jvm.wait()
 
 
-@pytest.mark.parametrize("content", ["{", json.dumps({"pid": os.getpid(), "started": 5.0})])
+@pytest.mark.parametrize(
+    "content",
+    ["{", json.dumps({"pid": os.getpid(), "started": 5.0})],
+    ids=["damaged", "another process"],
+)
 def test_nobody_waits_for_a_stranger(tmp_path, content):
     """A damaged note, or a process that took over the old JVM's number."""
     (tmp_path / "jvm.json").write_text(content)
