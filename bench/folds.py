@@ -274,12 +274,12 @@ def with_state(rows: int) -> dict[str, Any]:
                 "open", "start long, end long, plays long, seconds long"
             )
 
-        def handleInputRows(self, key: Any, found: Iterator[Any], timers: Any) -> Iterator[Any]:
+        def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[Any]:
             import pandas as pd
 
             state = self.open.get() if self.open.exists() else None
             gap = 1_800_000
-            for frame in found:
+            for frame in rows:
                 for at, seconds in sorted(zip(frame["at"], frame["view_seconds"], strict=True)):
                     if state is not None and at - state[1] <= gap:
                         state = (state[0], at, state[2] + 1, state[3] + seconds)
@@ -292,7 +292,9 @@ def with_state(rows: int) -> dict[str, Any]:
                 self.handle.deleteTimer(timer)
             self.handle.registerTimer(int(state[1]) + gap + 1)
 
-        def handleExpiredTimer(self, key: Any, timers: Any, expired: Any) -> Iterator[Any]:
+        def handleExpiredTimer(
+            self, key: Any, timerValues: Any, expiredTimerInfo: Any
+        ) -> Iterator[Any]:
             import pandas as pd
 
             yield pd.DataFrame([(key[0], *self.open.get())], columns=_SESSION)
