@@ -62,7 +62,7 @@ class PipelineConfig(Section):
         description="Into how many buckets folds divide their keys; as many as shuffles have.",
     )
     keep_batches: int = Field(
-        100, ge=2, description="How many batches one can go back: state, offsets and journal."
+        10, ge=2, description="How many batches one can go back: state, offsets and journal."
     )
     sources: dict[str, SourceConfig] = Field({}, description="By parameter (or view) name.")
     sinks: dict[str, SinkConfig] = Field(min_length=1, description="By output name.")

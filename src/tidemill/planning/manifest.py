@@ -71,7 +71,7 @@ class Manifest:
     folds: dict[str, FoldPin] = field(default_factory=dict)
     spare: int = 0  # µs by which Spark's watermark is held back for folds in front of it
     buckets: int = 1
-    keep_batches: int = 100
+    keep_batches: int = 10
     version: int = VERSION
 
     @property
