@@ -46,7 +46,7 @@ ENTRY = "    entry: pipelines:NAME\n"
 REFUSED = {
     "by_window(plays, F.first('amount'))": (
         "first",
-        "use min or max of a column, or order: position with a fold",
+        "use min or max of a column, or first in tidemill.windows(…)",
     ),
     "by_window(plays, F.collect_list('amount'))": (
         "collect_list",
@@ -82,7 +82,7 @@ REFUSED = {
     ),
     "row_wise(plays).mapInArrow(lambda rows: rows, 't timestamp, key long')": (
         "map_in_arrow",
-        "use column expressions or a UDF; a batch of rows depends on the cut",
+        "use column expressions, a UDF or tidemill.fold(…); a batch depends on the cut",
     ),
     "static_join(plays)": (
         "logical_rdd",
