@@ -91,6 +91,12 @@ def micros_of(length: timedelta) -> int:
 
 FOREVER_MICROS = to_micros(FOREVER)
 
+
+def quoted(name: str) -> str:
+    """A column's plain name, dots and all, as Spark takes it for one column."""
+    return "`" + name.replace("`", "``") + "`"
+
+
 _UNITS = {
     "ms": 1, "millisecond": 1, "milliseconds": 1,
     "s": 1_000, "sec": 1_000, "secs": 1_000, "second": 1_000, "seconds": 1_000,

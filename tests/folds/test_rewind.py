@@ -8,6 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from tests.laws.stopping import run_until
 from tidemill import sessions
 from tidemill.errors import RunError
 from tidemill.runtime.run import RunFolder
@@ -54,7 +55,7 @@ def test_a_harmed_state_stops_the_run_and_a_rewind_mends_it(spark, tmp_path, har
     manifest = project.prepare(type(plan)(**{**vars(plan), "boundaries": (first, *inner, last)}))
     folder = RunFolder.of(project.loaded.home, manifest.run)
 
-    harmed = _run_until(project, manifest.run, spark, 6)
+    harmed = run_until(project, manifest.run, spark, 6)
     state = folder.checkpoint / "folds" / "sessions" / f"{harmed:09d}" / "00001.arrow"
     harm(state)
     with pytest.raises(RunError) as stopped:
@@ -71,24 +72,6 @@ def test_a_harmed_state_stops_the_run_and_a_rewind_mends_it(spark, tmp_path, har
     result = project.resume(manifest.run, spark=spark)
     assert_same_rows(collect(project, result).output.to_pylist(), whole.output.to_pylist())
     assert result.totals.read == 1500
-
-
-def _run_until(project, run, spark, batch):
-    """Drive the run, stop it after a batch; returns the last batch that has state."""
-    from tidemill.sources.control import update_control
-
-    folder = RunFolder.of(project.loaded.home, run)
-
-    def watch(progress):
-        if progress.batch and progress.batch.batch >= batch:
-            update_control(folder.path, cancelled=True)
-
-    project.resume(run, on_progress=watch, spark=spark)
-    update_control(folder.path, cancelled=False)
-    from tidemill.runtime.registry import RunState
-
-    project.registry.set_state(run, RunState.STOPPED)
-    return max(int(path.name) for path in (folder.checkpoint / "commits").glob("[0-9]*"))
 
 
 START_TIME = datetime(1990, 1, 1, tzinfo=UTC)

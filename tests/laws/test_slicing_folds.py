@@ -42,7 +42,7 @@ from tidemill import (
 )
 from tidemill.project import Project
 from tidemill.testing import MemoryLog, assert_same_rows, collect, make_project
-from tidemill.types import FOREVER_MICROS, MILLISECOND, from_micros, to_micros
+from tidemill.types import MILLISECOND, from_micros, to_micros
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -282,7 +282,3 @@ def test_every_variant(
     spark: "SparkSession", tmp_path: Path, name: str, data: st.DataObject
 ) -> None:
     check(spark, tmp_path, CASES[name], data)
-
-
-def test_the_end_is_far_from_all_logs() -> None:
-    assert ORIGIN + 10_000 * MILLISECOND < FOREVER_MICROS

@@ -122,6 +122,11 @@ class Yard:
         process.wait()
         return True
 
+    def await_batch(self, process: subprocess.Popen[str], run: str, batches: int) -> None:
+        """Until this many batches are committed, or the driver has ended."""
+        while process.poll() is None and self.project.registry.totals(run).batches < batches:
+            time.sleep(0.02)
+
     def kill_worker_at(self, process: subprocess.Popen[str], run: str, batches: int) -> bool:
         """kill -9 a Python worker of Spark's some time after a batch; False if there was none."""
         while process.poll() is None:
@@ -185,7 +190,7 @@ def worker_kills(yard: Yard, seed: int, slices: int = 19) -> tuple[str, list[str
     for batches in sorted(chance.sample(range(1, slices - 2), 2)):
         if yard.kill_worker_at(process, run, batches):
             story.append(f"killed a worker after batch {batches}")
-        time.sleep(2)
+        yard.await_batch(process, run, batches + 1)
         if process.poll() is not None and process.returncode != 0:
             process = yard.start("resume", run)
     _, err = process.communicate(timeout=600)

@@ -56,6 +56,10 @@ class Input:
     def keys(self, key: str | list[str] | tuple[str, ...]) -> tuple[str, ...]:
         """The key columns: there, each once, of a type whose equal values are equal bytes."""
         names = (key,) if isinstance(key, str) else tuple(key)
+        if not all(isinstance(name, str) for name in names):
+            raise PlanError(
+                f"the key {key!r} is not a name", where=self.operator, fix="name columns"
+            )
         if not names:
             raise PlanError("the key has no column", where=self.operator, fix="name one or more")
         for name in names:
@@ -144,7 +148,7 @@ class BoundFold(ABC):
         """The time columns of `output`."""
 
     prepares: bool = False
-    """Whether `prepare` makes fewer rows: then it runs before the shuffle, too."""
+    """Whether `prepare` makes fewer rows: then it runs before the shuffle, else after it."""
 
     @property
     def columns(self) -> list[str]:

@@ -268,4 +268,5 @@ def fold(
 
 
 def _names(key: Key) -> list[str]:
-    return [key] if isinstance(key, str) else list(key)
+    """A list of names; what is neither is told by the operator that gets it."""
+    return list(key) if isinstance(key, list | tuple) else [key]  # type: ignore[list-item]

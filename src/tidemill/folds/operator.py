@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -13,7 +14,7 @@ from tidemill.folds.base import TIME, BoundFold, Input
 from tidemill.folds.building import current_building
 from tidemill.folds.runner import BUCKET, Place, Prepare, Step
 from tidemill.planning.chains import FoldUse, Reach
-from tidemill.types import parse_duration
+from tidemill.types import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -78,7 +79,9 @@ def _register(
             fix="call it inside the pipeline's function; on a static DataFrame it works anywhere",
         )
     name = found.name(kind, wanted)
-    length = None if delay is None else parse_duration(delay)
+    length = None
+    if delay is not None:
+        length = timedelta(microseconds=bound.source.length(delay, "delay", zero=True))
     found.folds[name] = FoldUse(name, kind, bound.goes_by, bound.times, length)
     return name, found.place(name)
 
@@ -130,7 +133,7 @@ def column_of(name: str) -> Column:
     """A column by its plain name, dots and all."""
     from pyspark.sql import functions as F
 
-    return F.col("`" + name.replace("`", "``") + "`")
+    return F.col(quoted(name))
 
 
 def _spark_type(schema: pa.Schema) -> StructType:

@@ -14,11 +14,11 @@ from tidemill.folds.base import BoundFold, Passing
 from tidemill.folds.frames import empty, sort_rows, to_arrow, to_polars
 from tidemill.folds.state import Label, StateFiles
 from tidemill.folds.watermark import Clock
+from tidemill.planning.lineage import FOLD, PREPARE
 from tidemill.planning.offsets import BatchOffsets, parse_entry
 from tidemill.types import FOREVER_MICROS, from_micros, show_instant, to_micros
 
 BUCKET = "_tidemill_bucket"
-PREPARE, FOLD = "tidemill_prepare:", "tidemill_fold:"
 _BATCH = "streaming.sql.batchId"
 _PREPARED_AT_ONCE = 2_000_000
 _OUTPUT_ROWS = 100_000

@@ -5,17 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tidemill.sources.base import MARK, pipeline_schema, stream_schema
-from tidemill.types import MILLISECOND
+from tidemill.types import MILLISECOND, quoted
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
     from tidemill.planning.manifest import SourcePin
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
 
 
 def marked_stream(
@@ -43,7 +39,7 @@ def marked_stream(
         .schema(schema)
         .options(**options)
         .load()
-        .withWatermark(_quoted(pin.event_time), f"{delay} milliseconds")
+        .withWatermark(quoted(pin.event_time), f"{delay} milliseconds")
     )
     guard = ~F.col(MARK) | (F.spark_partition_id() < 0)
     seen = from_arrow_schema(
@@ -51,7 +47,7 @@ def marked_stream(
     )
     return frame.where(guard).select(
         *(
-            F.col(_quoted(field.name))
+            F.col(quoted(field.name))
             if field.name in pin.columns
             else F.lit(None).cast(field.dataType).alias(field.name)
             for field in seen
