@@ -9,7 +9,6 @@ said in the schema's metadata.
 from __future__ import annotations
 
 import json
-import uuid
 import zlib
 from dataclasses import asdict, dataclass
 
@@ -17,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import fs
 
+from tidemill.archive.whole import write_whole
 from tidemill.errors import RunError
 
 _LABEL = b"tidemill.state"
@@ -46,19 +46,11 @@ class StateFiles:
 
     def write(self, label: Label, table: pa.Table) -> int:
         """Write one bucket's version; returns its bytes. Executor."""
-        filesystem, base = fs.FileSystem.from_uri(self.uri)
-        path = f"{base}/{_name(label.operator, label.batch, label.bucket)}"
-        filesystem.create_dir(path.rsplit("/", 1)[0], recursive=True)
         table = _canonical(table)
         about = {_LABEL: json.dumps(asdict(label), sort_keys=True), _SUM: str(_checksum(table))}
         table = table.replace_schema_metadata(about)
-        draft = f"{path}.{uuid.uuid4().hex}.tmp"
-        with (
-            filesystem.open_output_stream(draft, buffer_size=1 << 20) as stream,
-            pa.ipc.new_file(stream, table.schema) as writer,
-        ):
-            writer.write_table(table)
-        filesystem.move(draft, path)
+        name = _name(label.operator, label.batch, label.bucket)
+        write_whole(self.uri, name, table.schema, table.to_batches())
         return int(table.nbytes)
 
     def read(self, operator: str, batch: int, bucket: int) -> tuple[Label, pa.Table]:

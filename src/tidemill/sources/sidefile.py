@@ -8,7 +8,6 @@ there is one file with one content. The commit asks for exactly the names it exp
 from __future__ import annotations
 
 import json
-import uuid
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -16,6 +15,7 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import fs
 
+from tidemill.archive.whole import write_whole
 from tidemill.errors import RunError
 from tidemill.sources.verdict import SIDE_SCHEMA
 
@@ -59,15 +59,9 @@ def side_name(source: str, start: int, end: int, index: int) -> str:
 
 def write_side_file(folder: str, name: str, rows: list[pa.RecordBatch], counts: Counts) -> None:
     """Write one task's file, also when there are no rows. Executor."""
-    filesystem, base = fs.FileSystem.from_uri(folder)
-    path = f"{base}/{name}"
-    filesystem.create_dir(path.rsplit("/", 1)[0], recursive=True)
     schema = SIDE_SCHEMA.with_metadata({_COUNTS: json.dumps(asdict(counts)).encode()})
-    draft = f"{path}.{uuid.uuid4().hex}.tmp"
-    with filesystem.open_output_stream(draft) as stream, pa.ipc.new_file(stream, schema) as writer:
-        for batch in rows:
-            writer.write_batch(pa.RecordBatch.from_arrays(batch.columns, schema=schema))
-    filesystem.move(draft, path)
+    named = (pa.RecordBatch.from_arrays(batch.columns, schema=schema) for batch in rows)
+    write_whole(folder, name, schema, named)
 
 
 def read_side_files(folder: str, names: Iterable[str]) -> tuple[Counts, pa.Table]:
