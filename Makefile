@@ -20,11 +20,11 @@ $(READY): requirements.lock pyproject.toml tools/setup.sh
 demo: $(READY)  ## generate a day of playback events, plan, backfill, make sessions, look at the results
 	@$(BIN)/python -m apps.demo
 
-check: $(READY)  ## fast: lint, types, tests without Spark
+check: $(READY)  ## fast: lint, types, tests without Spark and Kafka
 	@$(MAKE) --no-print-directory lint types
-	@$(BIN)/pytest -q -m "not spark and not cluster and not kill and not slow"
+	@$(BIN)/pytest -q -m "not spark and not kafka and not cluster and not kill and not slow"
 
-test: $(READY)  ## everything: lint, types, all tests (Spark, a cluster, kill -9)
+test: $(READY)  ## everything: lint, types, all tests (Spark, Kafka, a cluster, kill -9)
 	@$(MAKE) --no-print-directory lint types
 	@$(BIN)/pytest -q -n 2 --dist loadfile --durations=15
 

@@ -1,6 +1,8 @@
-"""What all tests share: how Hypothesis runs, and one Spark session for all of them."""
+"""What all tests share: how Hypothesis runs, one Spark session and one Kafka for all of them."""
 
 import os
+import re
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,6 +14,8 @@ os.environ.setdefault("POLARS_MAX_THREADS", "1")  # as executors have it; small 
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from tests.kafka.broker import Broker
 
 settings.register_profile(
     "tidemill",
@@ -32,3 +36,30 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator["SparkSession"]:
     session = build_session(SparkConfig(master="local[2]", memory="2g"), 2, "tests", log=log)
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="session")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator["Broker"]:
+    """The shared Kafka of this pytest process; a test that stops it must restart it.
+
+    Where its jars cannot be had the tests skip and say so; in CI they fail.
+    """
+    from tests.kafka.broker import Broker, DownloadError
+
+    shared = Broker(tmp_path_factory.mktemp("kafka"))
+    try:
+        shared.start()
+    except DownloadError as error:
+        reason = f"KAFKA TESTS DID NOT RUN: {error}"
+        if os.environ.get("CI") or os.environ.get("TIDEMILL_REQUIRE_KAFKA") == "1":
+            pytest.fail(reason, pytrace=False)
+        pytest.skip(reason)
+    yield shared
+    shared.stop()
+
+
+@pytest.fixture
+def topic(request: pytest.FixtureRequest) -> str:
+    """A topic name that no other test has; the test creates the topic as it needs it."""
+    name = re.sub(r"[^a-zA-Z0-9]+", "-", request.node.name)[:80].strip("-")
+    return f"{name}-{uuid.uuid4().hex[:8]}"
