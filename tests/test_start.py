@@ -78,7 +78,9 @@ def test_the_process_that_plans_batches_loads_little(request: pytest.FixtureRequ
     }
     code = (
         "import pickle, sys\nfrom tidemill.sources.slicing import Slicing\n"
-        f"tasks = Slicing({options!r}).tasks({manifest.boundaries[0]}, {manifest.boundaries[1]})\n"
+        "from tidemill.planning.offsets import Offset\n"
+        f"ends = [Offset('plays', at) for at in {manifest.boundaries[:2]}]\n"
+        f"tasks = Slicing({options!r}).tasks(*ends)\n"
         "print(len(tasks), len(pickle.dumps(tasks)) > 0)"
     )
     out, found = loaded_by(code, cwd=project.loaded.base)

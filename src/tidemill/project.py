@@ -5,38 +5,29 @@ from __future__ import annotations
 import contextlib
 import shutil
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tidemill.archive.catalog import load_table, open_catalog, pin_snapshot
 from tidemill.config import ProjectConfig, load_config
 from tidemill.config.loader import LoadedConfig
-from tidemill.errors import PlanError, RunError
-from tidemill.planning.manifest import Manifest, SinkPin
-from tidemill.planning.plan import BackfillPlan, BackfillRequest
+from tidemill.errors import RunError
+from tidemill.planning.manifest import Manifest
+from tidemill.planning.manifesting import pipeline_manifest
+from tidemill.planning.plan import BackfillPlan
+from tidemill.planning.requests import Length, Until, When, request, run_request
 from tidemill.runtime.lease import hold_lease, is_held
-from tidemill.runtime.planner import (
-    code_fingerprint,
-    make_plan,
-    parallelism,
-    require_pipeline,
-    shuffles,
-)
-from tidemill.runtime.registry import BatchRecord, Registry, RunRecord, RunState, RunTotals
+from tidemill.runtime.phase import read_phase
+from tidemill.runtime.planner import code_fingerprint, make_plan
+from tidemill.runtime.registry import BatchRecord, Registry, RunRecord, RunState
+from tidemill.runtime.results import Progress, RunResult
 from tidemill.runtime.run import RunFolder, new_run_id
 from tidemill.sources.control import read_control, update_control
 from tidemill.sources.opening import keep_metadata
 from tidemill.types import (
-    FOREVER,
-    Mode,
-    TimeRange,
-    from_micros,
     parse_duration,
-    parse_instant,
-    show_instant,
-    to_micros,
 )
 
 if TYPE_CHECKING:
@@ -44,94 +35,10 @@ if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
     from pyspark.sql import SparkSession
 
+    from tidemill.runtime.archives import ArchiveDesk
     from tidemill.runtime.latereport import LateReport
     from tidemill.runtime.rewind import Rewound
     from tidemill.runtime.states import RunStates, StateSummary
-
-When = datetime | str
-Length = timedelta | str
-
-
-@dataclass(frozen=True)
-class Progress:
-    """Where a run stands, after a batch."""
-
-    manifest: Manifest
-    totals: RunTotals
-    batch: BatchRecord | None
-
-    @property
-    def slices_done(self) -> int:
-        """Slices that every source has passed."""
-        frontier = self.totals.frontier
-        if frontier is None:
-            return 0
-        return sum(1 for f in self.manifest.frontiers[1:] if f <= frontier)
-
-    @property
-    def slices(self) -> int:
-        """All slices of the run."""
-        return len(self.manifest.frontiers) - 1
-
-    @property
-    def share(self) -> float:
-        """The part of the input's range that is done, 0 to 1."""
-        low, high = self.manifest.boundaries[0], self.manifest.boundaries[-1]
-        frontier = min(self.totals.frontier or low, high)
-        return (frontier - low) / (high - low) if high > low else 1.0
-
-    @property
-    def watermark(self) -> datetime | None:
-        """Spark's watermark, once it has one."""
-        found = self.totals.watermark
-        if not found:
-            return None
-        micros = found * 1_000
-        return FOREVER if micros > self.manifest.boundaries[-1] else from_micros(micros)
-
-
-@dataclass(frozen=True)
-class RunResult:
-    """How a run ended, or how it stands."""
-
-    run: str
-    pipeline: str
-    state: RunState
-    outputs: dict[str, str]
-    late: str
-    dead: str
-    totals: RunTotals
-    slices: int
-    slices_done: int
-    seconds: float
-    error: str | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        """As ``--json`` prints it."""
-        totals = self.totals
-        return {
-            "run": self.run,
-            "pipeline": self.pipeline,
-            "state": str(self.state),
-            "tables": {"outputs": self.outputs, "late": self.late, "dead": self.dead},
-            "rows": {
-                "in": totals.read,
-                "on_time": totals.on_time,
-                "late": totals.late,
-                "dead": totals.dead,
-                "out": totals.out,
-                "suppressed": totals.suppressed,
-            },
-            "slices": self.slices,
-            "slices_done": self.slices_done,
-            "frontier": _shown(totals.frontier),
-            "seconds": round(self.seconds, 3),
-            "error": self.error,
-        }
-
-
-def _shown(frontier: int | None) -> str | None:
-    return None if frontier is None else show_instant(from_micros(frontier))
 
 
 class Project:
@@ -194,9 +101,10 @@ class Project:
 
         All of it or nothing: what cannot be finished is taken back.
         """
-        run = new_run_id(plan.created)
-        manifest = self._manifest(plan, run)
-        folder = RunFolder.of(self.loaded.home, run)
+        return self._fix(pipeline_manifest(self.loaded, plan, new_run_id(plan.created)))
+
+    def _fix(self, manifest: Manifest) -> Manifest:
+        folder = RunFolder.of(self.loaded.home, manifest.run)
         catalog = open_catalog(self.loaded)
         try:
             self._write_run(manifest, folder, catalog)
@@ -231,57 +139,76 @@ class Project:
             self.registry.remove(manifest.run)
         shutil.rmtree(folder.path, ignore_errors=True)
 
-    def _manifest(self, plan: BackfillPlan, run: str) -> Manifest:
-        config = require_pipeline(self.loaded, plan.request.pipeline)
-        if plan.request.into is not None and len(config.sinks) > 1:
-            raise PlanError(
-                f"--into names one table, the pipeline has {len(config.sinks)} outputs",
-                fix="leave --into out: every output gets a shadow of its own",
-            )
-        if plan.request.into is not None and not all(plan.request.into.rpartition(".")):
-            raise PlanError(
-                f"--into {plan.request.into} has no namespace", fix="write namespace.table"
-            )
-        sinks = {
-            name: SinkPin(
-                table=plan.request.into or f"{sink.table}__{run}",
-                time=sink.time,
-                partition_by=sink.partition_by,
-                schema=plan.facts.schemas[name],
-                key=tuple(sink.key),
-            )
-            for name, sink in config.sinks.items()
-        }
-        first = next(iter(sinks.values())).table
-        low, high = to_micros(plan.request.range.start), to_micros(plan.request.range.end)
-        return Manifest(
-            run=run,
-            pipeline=plan.request.pipeline,
-            mode=Mode.BACKFILL,
-            config=str(self.loaded.path),
-            fingerprint=plan.fingerprint,
-            created=to_micros(plan.created),
-            output=(low, high),
-            boundaries=plan.boundaries,
-            sources=plan.pins,
-            sinks=sinks,
-            late_table=f"{first}__late",
-            dead_table=f"{first}__dead",
-            parallelism=parallelism(self.config.spark),
-            shuffles=shuffles(self.config.spark),
-            event_range_at_source=any(sink.time is None for sink in config.sinks.values()),
-            rate=plan.request.rate,
-            expected_rows=plan.rows,
-            folds={fold.use.name: fold.pin for fold in plan.facts.folds},
-            spare=plan.facts.spare,
-            buckets=config.buckets or shuffles(self.config.spark),
-            keep_batches=config.keep_batches,
-        )
+    def plan_run(
+        self,
+        pipeline: str,
+        start: When | None = None,
+        *,
+        begin: str = "latest",
+        spark: SparkSession | None = None,
+        **options: Any,
+    ) -> BackfillPlan:
+        """The dry run of :meth:`run`: the seam, and the slices of history before it."""
+        asked = run_request(pipeline, start, begin, **options)
+        return make_plan(self.loaded, asked, datetime.now(UTC), spark)
+
+    def run(
+        self,
+        pipeline: str,
+        start: When | None = None,
+        *,
+        begin: str = "latest",
+        until: Until | None = None,
+        on_start: Callable[[Manifest], None] = lambda manifest: None,
+        on_progress: Callable[[Progress], None] = lambda progress: None,
+        spark: SparkSession | None = None,
+        **options: Any,
+    ) -> RunResult:
+        """Run live; with ``start``, first over history from there, then live, in one query.
+
+        Without ``start`` it begins at the log's end (``begin="earliest"``: at its first row). It
+        goes on until it is stopped, or until what ``until`` says. Writes straight into the sinks'
+        tables unless ``into`` names another.
+        """
+        plan = self.plan_run(pipeline, start, begin=begin, spark=spark, **options)
+        manifest = self.prepare(plan)
+        on_start(manifest)
+        return self._execute(manifest, on_progress, spark, until)
+
+    def capture(
+        self,
+        streams: Sequence[str],
+        *,
+        trigger: Length = "1 s",
+        until: Until | None = None,
+        on_start: Callable[[Manifest], None] = lambda manifest: None,
+        on_progress: Callable[[Progress], None] = lambda progress: None,
+        spark: SparkSession | None = None,
+    ) -> RunResult:
+        """Follow live logs into their archives, exactly once, every record."""
+        manifest = self.prepare_capture(streams, trigger=trigger)
+        on_start(manifest)
+        return self._execute(manifest, on_progress, spark, until)
+
+    def prepare_capture(self, streams: Sequence[str], *, trigger: Length = "1 s") -> Manifest:
+        """Fix a run that follows logs into their archives. It goes on where the archive ends."""
+        from tidemill.runtime.capture import capture_manifest
+
+        now = datetime.now(UTC)
+        pause = parse_duration(trigger)
+        return self._fix(capture_manifest(self.loaded, streams, now, new_run_id(now), pause))
+
+    def stop(self, run: str) -> RunResult:
+        """End a run's driver cleanly after its current slice; `resume` goes on from there."""
+        self._require_driven(run)
+        update_control(RunFolder.of(self.loaded.home, run).path, stopping=True)
+        return self.status(run)
 
     def resume(
         self,
         run: str,
         *,
+        until: Until | None = None,
         on_progress: Callable[[Progress], None] = lambda progress: None,
         spark: SparkSession | None = None,
     ) -> RunResult:
@@ -297,18 +224,21 @@ class Project:
             if _is_paused(folder):
                 update_control(folder.path, paused=False)
                 return self.status(run)
-        elif code_fingerprint(self.loaded, manifest.pipeline) != manifest.fingerprint:
+        elif manifest.code and (
+            code_fingerprint(self.loaded, manifest.pipeline) != manifest.fingerprint
+        ):
             raise RunError(
                 f"the code of {manifest.pipeline!r} changed since the run was planned",
                 fix="restore it, or start a new backfill; old and new rows must not be mixed",
             )
-        return self._execute(manifest, on_progress, spark)
+        return self._execute(manifest, on_progress, spark, until)
 
     def _execute(
         self,
         manifest: Manifest,
         on_progress: Callable[[Progress], None],
         spark: SparkSession | None,
+        until: Until | None = None,
     ) -> RunResult:
         from tidemill.runtime.executor import execute
 
@@ -317,7 +247,9 @@ class Project:
         def report(batch: BatchRecord) -> None:
             on_progress(Progress(manifest, registry.totals(manifest.run), batch))
 
-        execute(self.loaded, RunFolder.of(self.loaded.home, manifest.run), registry, report, spark)
+        folder = RunFolder.of(self.loaded.home, manifest.run)
+        goal = None if until is None else until.goal(datetime.now(UTC))
+        execute(self.loaded, folder, registry, report, spark=spark, goal=goal)
         return self.status(manifest.run)
 
     def rewind(self, run: str, batch: int | None = None) -> Rewound:
@@ -394,7 +326,14 @@ class Project:
             slices_done=progress.slices_done,
             seconds=record.seconds,
             error=record.error,
+            phase=read_phase(RunFolder.of(self.loaded.home, run), manifest, totals.frontier),
         )
+
+    def archive(self, stream: str) -> ArchiveDesk:
+        """The archive of a stream, to look at, check, compact or expire."""
+        from tidemill.runtime.archives import ArchiveDesk
+
+        return ArchiveDesk(self.loaded, stream)
 
     def late(self, pipeline_or_run: str, source: str | None = None) -> LateReport:
         """The late rows of a run, or of a pipeline's latest run that has a late table."""
@@ -432,30 +371,9 @@ def _is_paused(folder: RunFolder) -> bool:
     return read_control(folder.path).paused
 
 
-def request(pipeline: str, start: When, end: When, **options: Any) -> BackfillRequest:
-    """A request from values as people give them."""
-    for name in ("slice", "warm_up", "look_ahead"):
-        if options.get(name) is not None:
-            options[name] = parse_duration(options[name])
-    for name in ("regions", "where"):
-        given = options.get(name)
-        if given is not None:
-            options[name] = (given,) if isinstance(given, str) else tuple(given)
-    if options.get("slice") is not None and options.get("slice_rows") is not None:
-        raise PlanError("--slice and --slice-rows exclude each other", fix="give one of them")
-    rate = options.get("rate")
-    if rate is not None and rate <= 0:
-        raise PlanError(f"--rate {rate} is not a positive number of rows per second")
-    return BackfillRequest(pipeline, TimeRange(_moment(start), _moment(end)), **options)
-
-
-def _moment(value: When) -> datetime:
-    return parse_instant(value) if isinstance(value, str) else value
-
-
 def load(path: str | Path = "tidemill.yaml") -> Project:
     """Read and check a project's YAML."""
     return Project(load_config(path))
 
 
-__all__: Sequence[str] = ["Progress", "Project", "RunResult", "load", "request"]
+__all__: Sequence[str] = ["Progress", "Project", "RunResult", "Until", "load", "request"]

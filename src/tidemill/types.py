@@ -90,6 +90,8 @@ def micros_of(length: timedelta) -> int:
 
 
 FOREVER_MICROS = to_micros(FOREVER)
+BEGINNING = datetime(1, 1, 2, tzinfo=UTC)
+"""Before every real time: the start of an output that has none."""
 
 
 def quoted(name: str) -> str:

@@ -6,10 +6,32 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tidemill.errors import RunError
+from tidemill.planning.manifest import Manifest, SourcePin
+from tidemill.planning.offsets import Offset
 from tidemill.runtime.offsets import BatchOffsets, TakenSlice, read_batch, slices_taken
+from tidemill.sources.route import Route
 from tidemill.types import FOREVER_MICROS
 
 FRONTIERS = (0, 10, 25, 30, 70, FOREVER_MICROS)
+PIN = SourcePin("plays", "iceberg", "t", "event_ts", "ingest_ts", 0, 0, ())
+PLANNED = Manifest(
+    run="r", pipeline="p", mode="backfill", config="", fingerprint="", created=0, output=(0, 1),
+    boundaries=(*FRONTIERS[:-1], 80), sources={"plays": PIN, "ads": PIN}, sinks={}, late_table="",
+    dead_table="", parallelism=1, shuffles=1,
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def routes(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("run")
+    (folder / "manifest.json").write_text(PLANNED.to_json())
+    return {name: Route({"run": str(folder), "source": name}) for name in PLANNED.sources}
+
+
+def taken(source, start, end):
+    return TakenSlice(source, Offset(source, start), Offset(source, end))
+
+
 META = {"batchWatermarkMs": 1_234, "batchTimestampMs": 9, "conf": {}}
 
 
@@ -27,7 +49,9 @@ def write_entry(checkpoint, batch, *frontiers):
 def test_an_entry_tells_frontiers_and_watermark(tmp_path):
     write_entry(tmp_path, 0, ("plays", 10), ("ads", 25), ("plays", 25), None)
     entry = read_batch(tmp_path, 0)
-    assert entry == BatchOffsets({"plays": (10, 25), "ads": (25,)}, 1_234)
+    assert entry.frontiers == {"plays": (10, 25), "ads": (25,)}
+    assert entry.watermark == 1_234
+    assert entry.ends == {"plays": Offset("plays", 25), "ads": Offset("ads", 25)}
     assert entry.furthest("plays") == 25
     assert entry.slowest() == {"plays": 10, "ads": 25}
 
@@ -47,29 +71,29 @@ def test_a_damaged_entry_is_an_error(tmp_path, text):
     assert raised.value.where == str(tmp_path)
 
 
-def test_the_first_batch_begins_before_the_first_slice(tmp_path):
+def test_the_first_batch_begins_before_the_first_slice(tmp_path, routes):
     write_entry(tmp_path, 0, ("plays", 10))
-    assert slices_taken(FRONTIERS, None, read_batch(tmp_path, 0)) == [TakenSlice("plays", 0, 10)]
+    assert slices_taken(routes, None, read_batch(tmp_path, 0)) == [taken("plays", 0, 10)]
 
 
-def test_the_last_slice_ends_at_the_end_of_all():
+def test_the_last_slice_ends_at_the_end_of_all(routes):
     before, now = (BatchOffsets({"plays": (f,)}, 0) for f in (70, FOREVER_MICROS))
-    assert slices_taken(FRONTIERS, before, now) == [TakenSlice("plays", 70, FOREVER_MICROS)]
+    assert slices_taken(routes, before, now) == [taken("plays", 70, FOREVER_MICROS)]
 
 
-def test_a_batch_without_new_rows_takes_nothing():
+def test_a_batch_without_new_rows_takes_nothing(routes):
     """The no-data batch that closes windows repeats the offsets of the one before."""
     now = BatchOffsets({"plays": (25, 25)}, 0)
-    assert slices_taken(FRONTIERS, now, now) == []
+    assert slices_taken(routes, now, now) == []
 
 
-def test_a_slice_belongs_to_the_batch_in_which_its_first_use_reads_it():
+def test_a_slice_belongs_to_the_batch_in_which_its_first_use_reads_it(routes):
     first = BatchOffsets({"plays": (10, 0)}, 0)
     second = BatchOffsets({"plays": (10, 10)}, 0)
     third = BatchOffsets({"plays": (10, 25)}, 0)
-    assert slices_taken(FRONTIERS, None, first) == [TakenSlice("plays", 0, 10)]
-    assert slices_taken(FRONTIERS, first, second) == []
-    assert slices_taken(FRONTIERS, second, third) == [TakenSlice("plays", 10, 25)]
+    assert slices_taken(routes, None, first) == [taken("plays", 0, 10)]
+    assert slices_taken(routes, first, second) == []
+    assert slices_taken(routes, second, third) == [taken("plays", 10, 25)]
 
 
 USES = ("plays", "plays", "ads", "plays")
@@ -78,10 +102,10 @@ BATCHES = st.lists(st.tuples(*[st.booleans()] * len(USES)), max_size=14)
 
 
 @settings(max_examples=400)
-@given(BATCHES, st.booleans())
-def test_however_uses_advance_each_slice_is_taken_once(batches, finish):
+@given(batches=BATCHES, finish=st.booleans())
+def test_however_uses_advance_each_slice_is_taken_once(routes, batches, finish):
     at = [0] * len(USES)
-    before, taken, firsts = None, [], []
+    before, gathered, firsts = None, [], []
     rest = [(True,) * len(USES)] * len(FRONTIERS) if finish else []
     for moves in [*batches, *rest]:
         seen = {source: max(a for a, use in zip(at, USES, strict=True) if use == source)
@@ -91,14 +115,18 @@ def test_however_uses_advance_each_slice_is_taken_once(batches, finish):
         for use, index in zip(USES, at, strict=True):
             frontiers[use] = (*frontiers.get(use, ()), FRONTIERS[index])
             if index > seen[use]:
-                firsts.append(TakenSlice(use, FRONTIERS[index - 1], FRONTIERS[index]))
+                firsts.append(taken(use, FRONTIERS[index - 1], FRONTIERS[index]))
         now = BatchOffsets(frontiers, 0)
-        found = slices_taken(FRONTIERS, before, now)
-        assert found == slices_taken(FRONTIERS, before, now)
-        assert set(found) == set(firsts)
-        taken += found
+        found = slices_taken(routes, before, now)
+        assert found == slices_taken(routes, before, now)
+        assert sorted(map(str, found)) == sorted({str(each) for each in firsts})
+        gathered += found
         before, firsts = now, []
     for source in set(USES):
-        mine = [(piece.start, piece.end) for piece in taken if piece.source == source]
+        mine = [
+            (piece.start.frontier, piece.end.frontier)
+            for piece in gathered
+            if piece.source == source
+        ]
         reached = max(a for a, use in zip(at, USES, strict=True) if use == source)
         assert mine == list(pairwise(FRONTIERS))[:reached]

@@ -66,6 +66,8 @@ def test_a_commit_puts_the_files_and_the_batch_in_at_once(catalog):
         "batch": 0,
         "frontiers": {"plays": 0},
         "batchWatermarkMs": 0,
+        "before": {},
+        "positions": {},
     }
     assert table.current_snapshot().summary.additional_properties["tidemill.run"] == "r1"
     assert "commit.retry.num-retries" not in table.properties

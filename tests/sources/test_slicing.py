@@ -21,6 +21,7 @@ from tests.sources.archives import (
 )
 from tidemill.errors import RunError, SourceError
 from tidemill.planning.manifest import Manifest
+from tidemill.planning.offsets import Offset
 from tidemill.runtime.run import RunFolder
 from tidemill.sources.base import MARK, META
 from tidemill.sources.control import update_control
@@ -108,11 +109,15 @@ def read_all(slicing):
     return {
         (low, high): [
             batch
-            for task in slicing.tasks(low, high)
+            for task in slicing.tasks(Offset("log", low), Offset("log", high))
             for batch in read_task(pickle.loads(pickle.dumps(task)))
         ]
         for low, high in pairwise(slicing.frontiers)
     }
+
+
+def side_names(slicing, low, high):
+    return slicing.side_names(Offset("log", low), Offset("log", high))
 
 
 def rows_of(batches):
@@ -135,7 +140,7 @@ def test_every_row_leaves_once_by_its_verdict(lake, tmp_path, small_tasks, order
     assert sorted(on_time) == expected["on_time"]
     total, aside = Counts(), []
     for low, high in found:
-        names = slicing.side_names(low, high)
+        names = side_names(slicing, low, high)
         counts, rows = read_side_files(folder.side, names)
         total += counts
         aside += rows.to_pylist()
@@ -181,7 +186,7 @@ def test_order_position_is_log_order_within_each_partition(lake, tmp_path, small
             assert row["id"] == meta["offset"] * PARTITIONS + meta["partition"]
             assert meta["offset"] > last.get(meta["partition"], -1)
             last[meta["partition"]] = meta["offset"]
-        counts, _ = read_side_files(folder.side, slicing.side_names(low, high))
+        counts, _ = read_side_files(folder.side, side_names(slicing, low, high))
         assert set(counts.positions) <= {"0", "1", "2", "3"}
     assert counts.positions["3"][1] == 74
 
@@ -193,7 +198,7 @@ def test_sinks_without_a_time_are_cut_by_event_time_at_the_source(lake, tmp_path
     inside = [n for n in verdicts()["on_time"] if output[0] <= events[n] < output[1]]
     found = read_all(slicing)
     assert sorted(row["id"] for b in found.values() for row in rows_of(b)) == inside
-    names = [name for low, high in found for name in slicing.side_names(low, high)]
+    names = [name for low, high in found for name in side_names(slicing, low, high)]
     counts, _ = read_side_files(folder.side, names)
     assert counts.suppressed == len(verdicts()["on_time"]) - len(inside)
     assert counts.on_time == len(verdicts()["on_time"])
@@ -227,7 +232,7 @@ def test_the_source_advances_as_far_as_it_is_released(lake, tmp_path):
 
 def test_no_slice_no_tasks(lake, tmp_path):
     _, slicing = start_run(lake, tmp_path)
-    assert slicing.tasks(START, START) == []
+    assert slicing.tasks(Offset("log", START), Offset("log", START)) == []
 
 
 def test_a_run_reads_its_source_without_the_catalog(lake, tmp_path):

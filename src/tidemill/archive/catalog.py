@@ -110,10 +110,28 @@ def unpin_snapshot(table: Table, run: str) -> None:
     tag = tag_name(run)
 
     def remove() -> None:
-        if tag in table.metadata.refs:
-            table.manage_snapshots().remove_tag(tag).commit()
+        for name in list(table.metadata.refs):
+            if name == tag or name.startswith(f"{tag}-"):
+                table.manage_snapshots().remove_tag(name).commit()
 
     _with_retry(table, remove)
+
+
+def keep_tags(table: Table, snapshot: int, run: str, kept: int) -> None:
+    """Tag one more snapshot of a table that a run follows; only its newest tags are kept."""
+    prefix = f"{tag_name(run)}-"
+    _with_retry(table, lambda: _pin(table, snapshot, f"{prefix}{snapshot}"))
+    order = {found.snapshot_id: found.sequence_number or 0 for found in table.metadata.snapshots}
+    own = [name for name in table.metadata.refs if name.startswith(prefix)]
+    own.sort(key=lambda name: order.get(table.metadata.refs[name].snapshot_id, 0))
+
+    def remove() -> None:
+        for name in own[:-kept]:
+            if name in table.metadata.refs:
+                table.manage_snapshots().remove_tag(name).commit()
+
+    if len(own) > kept:
+        _with_retry(table, remove)
 
 
 def _with_retry(table: Table, change: object) -> None:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from tidemill.cli.live import chosen_until, until_options
 from tidemill.cli.options import (
     common,
+    finish,
+    given,
     open_project,
     pipeline_argument,
     print_json,
@@ -19,14 +21,11 @@ from tidemill.cli.options import (
 
 if TYPE_CHECKING:
     from tidemill.planning.manifest import Manifest
-    from tidemill.project import RunResult
-
-_STOPPED = 130
 
 
 @click.command()
 @pipeline_argument
-@range_options
+@range_options(open_end=True)
 @click.option("--all", "every", is_flag=True, help="List every slice.")
 @common
 def plan(pipeline: str, every: bool, config: Path, as_json: bool, **options: Any) -> None:
@@ -34,8 +33,11 @@ def plan(pipeline: str, every: bool, config: Path, as_json: bool, **options: Any
 
     \b
     tidemill plan plays_per_show --from 2026-01-01T00:00Z --to 2026-01-02T00:00Z
+    tidemill plan plays_per_show --from 2026-01-01T00:00Z      history, then live
     """
-    made = open_project(str(config)).plan(pipeline, **_given(options))
+    project = open_project(str(config))
+    asked = project.plan if options["end"] is not None else project.plan_run
+    made = asked(pipeline, **given(options))
     if as_json:
         print_json(made.to_json())
     else:
@@ -46,7 +48,7 @@ def plan(pipeline: str, every: bool, config: Path, as_json: bool, **options: Any
 
 @click.command()
 @pipeline_argument
-@range_options
+@range_options(open_end=False)
 @click.option("--rate", type=int, metavar="ROWS", help="At most this many rows per second.")
 @click.option("--into", metavar="TABLE", help="Write into this table instead of a shadow.")
 @common
@@ -67,33 +69,20 @@ def backfill(pipeline: str, config: Path, as_json: bool, **options: Any) -> None
 
     with ProgressLine() as line:
         result = project.backfill(
-            pipeline, on_start=announce, on_progress=line.show, **_given(options)
+            pipeline, on_start=announce, on_progress=line.show, **given(options)
         )
-    _finish(result, as_json)
+    finish(result, as_json)
 
 
 @click.command()
 @run_argument
+@until_options
 @common
-def resume(run: str, config: Path, as_json: bool) -> None:
+def resume(run: str, config: Path, as_json: bool, **until: Any) -> None:
     """Go on with a run that stopped, failed or died, exactly where it was."""
     from tidemill.cli.progress import ProgressLine
 
+    goal = chosen_until(**until)
     with ProgressLine() as line:
-        result = open_project(str(config)).resume(run, on_progress=line.show)
-    _finish(result, as_json)
-
-
-def _given(options: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in options.items() if value is not None}
-
-
-def _finish(result: RunResult, as_json: bool) -> None:
-    if as_json:
-        print_json(result.to_json())
-    else:
-        from tidemill.cli.render import show_result
-
-        show_result(result)
-    if result.state == "stopped":
-        sys.exit(_STOPPED)
+        result = open_project(str(config)).resume(run, until=goal, on_progress=line.show)
+    finish(result, as_json)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -15,11 +16,12 @@ from tidemill.errors import ConfigError, TidemillError
 from tidemill.types import parse_duration, parse_instant
 
 if TYPE_CHECKING:
-    from tidemill.project import Project
+    from tidemill.project import Project, RunResult
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 DEFAULT_CONFIG = "tidemill.yaml"
+STOPPED = 130
 _opened: list[Project] = []
 
 
@@ -115,14 +117,27 @@ def common(function: F) -> F:
     return config_option(json_option(verbose_option(function)))
 
 
-def range_options(function: F) -> F:
-    """What `plan` and `backfill` take alike."""
+def given(options: dict[str, Any]) -> dict[str, Any]:
+    """The options that were given."""
+    return {name: value for name, value in options.items() if value is not None}
+
+
+def finish(result: RunResult, as_json: bool) -> None:
+    """Show how a run ended; a stop that was asked for has a shell's exit code for it."""
+    if as_json:
+        print_json(result.to_json())
+    else:
+        from tidemill.cli.render import show_result
+
+        show_result(result)
+    if result.state == "stopped" and result.phase is None:
+        sys.exit(STOPPED)
+
+
+def history_options(function: F) -> F:
+    """How history is read: what `plan`, `backfill` and `run` take alike."""
     for option in reversed(
         [
-            click.option("--from", "start", type=Instant(), required=True, metavar="TIME",
-                         help="The first output time, included: 2026-01-01T00:00Z."),
-            click.option("--to", "end", type=Instant(), required=True, metavar="TIME",
-                         help="The last output time, excluded."),
             click.option("--slice", type=Length(), metavar="DURATION",
                          help="Width of a slice: 30min. Never more than max_misalignment."),
             click.option("--slice-rows", type=int, metavar="ROWS",
@@ -135,8 +150,26 @@ def range_options(function: F) -> F:
                          help="Input before --from, where it cannot be computed."),
             click.option("--look-ahead", type=Length(), metavar="DURATION",
                          help="Input after --to, where it cannot be computed."),
-            click.option("--allow-empty", is_flag=True, help="Accept a range without any rows."),
         ]
     ):  # fmt: skip
         function = option(function)
     return function
+
+
+def range_options(open_end: bool) -> Callable[[F], F]:
+    """What `plan` and `backfill` take alike; a plan may leave the end open."""
+
+    def add(function: F) -> F:
+        more = "; without it: the plan of 'run --from', with its seam" if open_end else ""
+        for option in (
+            click.option("--allow-empty", is_flag=True, help="Accept a range without any rows."),
+            history_options,
+            click.option("--to", "end", type=Instant(), required=not open_end, metavar="TIME",
+                         help=f"The last output time, excluded{more}."),
+            click.option("--from", "start", type=Instant(), required=True, metavar="TIME",
+                         help="The first output time, included: 2026-01-01T00:00Z."),
+        ):  # fmt: skip
+            function = option(function)
+        return function
+
+    return add

@@ -47,6 +47,9 @@ class PipelineConfig(Section):
     max_misalignment: Duration = Field(
         timedelta(hours=1), description="No slice of the history is wider than this."
     )
+    trigger: Duration = Field(
+        timedelta(seconds=1), description="How often a live run takes what has come, at most."
+    )
     warm_up: Duration | None = Field(
         None, description="How much input before --from is read to build state."
     )

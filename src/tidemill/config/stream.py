@@ -34,18 +34,45 @@ class ParquetArchive(ArchiveColumns):
     path: str = Field(description="The folder; relative to the YAML.")
 
 
-class KafkaLive(Section):
+class LiveHome(Section):
+    """What every live home has."""
+
+    slack: Duration = Field(
+        timedelta(seconds=1),
+        description="How far the frontier stays behind the clock: longer than a row takes from "
+        "the log's timestamp to being readable, on clocks that may differ.",
+    )
+    max_rows: int = Field(500_000, ge=1, description="About how many rows a live slice may have.")
+
+
+class KafkaLive(LiveHome):
     """The live topic."""
 
     type: Literal["kafka"]
     brokers: str = Field(description="host:port, comma separated.")
     topic: str
     format: Literal["json", "avro", "raw"] = "json"
-    schema_: str | None = Field(None, alias="schema", description="Columns as Spark DDL.")
+    schema_: str | None = Field(
+        None,
+        alias="schema",
+        description="json: columns as Spark DDL; without it they are inferred once and pinned. "
+        "avro: a schema file beside the YAML.",
+    )
+    framed: bool = Field(
+        False, description="avro: values begin with a registry's 5 bytes, which are skipped."
+    )
     options: dict[str, str] = Field({}, description="Passed on to the Kafka client.")
 
 
+class IcebergLive(LiveHome):
+    """The growing end of the archive's table: live without a log."""
+
+    type: Literal["iceberg"]
+    tail: Literal[True] = Field(True, description="New snapshots as they come.")
+
+
 Archive = Annotated[IcebergArchive | ParquetArchive, Field(discriminator="type")]
+Live = Annotated[KafkaLive | IcebergLive, Field(discriminator="type")]
 
 
 class StreamConfig(Section):
@@ -60,7 +87,7 @@ class StreamConfig(Section):
     )
     zone: str = Field("UTC", description="The zone of times that carry none.")
     archive: Archive | None = None
-    live: KafkaLive | None = None
+    live: Live | None = None
 
     @field_validator("zone")
     @classmethod

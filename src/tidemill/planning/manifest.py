@@ -13,6 +13,29 @@ VERSION = 1
 
 
 @dataclass(frozen=True)
+class LivePin:
+    """The live home of a source: where it begins, and how it is read. Holds no secret."""
+
+    kind: str  # kafka, iceberg (the tail of a table)
+    location: str  # topic, or table name
+    slack: int  # µs the frontier stays behind the clock
+    max_rows: int  # in one slice, about
+    trigger: int  # µs between slices, at least
+    topic: str | None = None  # the topic's id: another one is another log
+    format: dict[str, Any] = field(default_factory=dict)  # fields of sources.decoding.Format
+
+
+@dataclass(frozen=True)
+class Leg:
+    """A stretch of a source's history that a run reads before it goes on live."""
+
+    seam: int  # its end: the archive's frontier, µs
+    snapshot: int | None = None
+    schema_id: int | None = None
+    positions: dict[str, int] = field(default_factory=dict)  # first offset per partition after it
+
+
+@dataclass(frozen=True)
 class SourcePin:
     """One source as a run reads it, for the life of the run."""
 
@@ -34,6 +57,9 @@ class SourcePin:
     schema_id: int | None = None
     table_uuid: str | None = None
     files: tuple[dict[str, Any], ...] = field(default=())
+    live: LivePin | None = None
+    leg: Leg | None = None  # where the live part begins; None: there is only history
+    keep_all: bool = False  # no verdict: every record is a row
 
 
 @dataclass(frozen=True)
@@ -45,6 +71,8 @@ class SinkPin:
     partition_by: str
     schema: str  # Spark's JSON
     key: tuple[str, ...] = ()
+    region: str | None = None  # partitions a table beside its time
+    order: tuple[str, ...] = ()  # rows of a file stand in this order
 
 
 @dataclass(frozen=True)
@@ -72,11 +100,16 @@ class Manifest:
     spare: int = 0  # µs by which Spark's watermark is held back for folds in front of it
     buckets: int = 1
     keep_batches: int = 10
+    ends: bool = True  # has a planned end; a live run has none
+    misalignment: int = 0  # µs a source may run ahead of another; 0: boundaries see to it
+    code: bool = True  # False: rows go to the sinks as they are, output by source
     version: int = VERSION
 
     @property
     def frontiers(self) -> tuple[int, ...]:
         """The offsets a source goes through: the end of the last slice is the end of all."""
+        if not self.ends:
+            return self.boundaries
         return (*self.boundaries[:-1], FOREVER_MICROS)
 
     @property
@@ -111,14 +144,9 @@ class Manifest:
                 f"the manifest has version {value.get('version')}, this Tidemill reads {VERSION}",
                 fix="resume the run with the Tidemill that started it",
             )
-        sources = {
-            name: SourcePin(
-                **{**pin, "columns": tuple(pin["columns"]), "files": tuple(pin["files"])}
-            )
-            for name, pin in value["sources"].items()
-        }
+        sources = {name: _source_pin(pin) for name, pin in value["sources"].items()}
         sinks = {
-            name: SinkPin(**{**pin, "key": tuple(pin["key"])})
+            name: SinkPin(**{**pin, "key": tuple(pin["key"]), "order": tuple(pin.get("order", ()))})
             for name, pin in value["sinks"].items()
         }
         return cls(
@@ -131,6 +159,19 @@ class Manifest:
                 "boundaries": tuple(value["boundaries"]),
             }
         )
+
+
+def _source_pin(value: dict[str, Any]) -> SourcePin:
+    live, leg = value.get("live"), value.get("leg")
+    return SourcePin(
+        **{
+            **value,
+            "columns": tuple(value["columns"]),
+            "files": tuple(value["files"]),
+            "live": None if live is None else LivePin(**live),
+            "leg": None if leg is None else Leg(**leg),
+        }
+    )
 
 
 def next_boundary(boundaries: tuple[int, ...], frontier: int, released: int | None) -> int:

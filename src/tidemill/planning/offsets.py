@@ -5,9 +5,50 @@ from it is the same in every attempt.
 """
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
 from tidemill.errors import RunError
+
+
+@dataclass(frozen=True)
+class Offset:
+    """How far a source is read: every row with an ingest time before the frontier, no other.
+
+    Beyond the seam it says as well where that is in the live log: the first offset to read in
+    each partition, or the snapshot that was read.
+    """
+
+    source: str
+    frontier: int
+    positions: dict[str, int] | None = None
+    snapshot: int | None = None
+
+    @property
+    def is_live(self) -> bool:
+        """Whether it lies beyond the seam."""
+        return self.positions is not None or self.snapshot is not None
+
+    def to_json(self) -> dict[str, Any]:
+        """As Spark keeps it. What is not said is left out: equal offsets are equal texts."""
+        value: dict[str, Any] = {"source": self.source, "frontier": self.frontier}
+        if self.positions is not None:
+            value["positions"] = {key: self.positions[key] for key in sorted(self.positions)}
+        if self.snapshot is not None:
+            value["snapshot"] = self.snapshot
+        return value
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> "Offset":
+        """The inverse of :meth:`to_json`."""
+        positions = value.get("positions")
+        return cls(
+            value["source"],
+            int(value["frontier"]),
+            None if positions is None else {str(key): int(at) for key, at in positions.items()},
+            value.get("snapshot"),
+        )
 
 
 @dataclass(frozen=True)
@@ -16,6 +57,7 @@ class BatchOffsets:
 
     frontiers: dict[str, tuple[int, ...]]
     watermark: int
+    ends: dict[str, Offset] = field(default_factory=dict)  # of the fastest use of each source
 
     def furthest(self, source: str) -> int:
         """How far the fastest use of the source has read."""
@@ -36,9 +78,22 @@ def parse_entry(text: str, batch: int, where: str) -> BatchOffsets:
             fix="start a new backfill; the committed rows stay as they are",
         )
     frontiers: dict[str, tuple[int, ...]] = {}
+    ends: dict[str, Offset] = {}
     for line in lines[2:]:
         if line != "-":
-            offset = json.loads(line)
-            known = frontiers.get(offset["source"], ())
-            frontiers[offset["source"]] = (*known, int(offset["frontier"]))
-    return BatchOffsets(frontiers, int(json.loads(lines[1]).get("batchWatermarkMs", 0)))
+            offset = Offset.from_json(json.loads(line))
+            frontiers[offset.source] = (*frontiers.get(offset.source, ()), offset.frontier)
+            known = ends.get(offset.source)
+            ends[offset.source] = (
+                offset if known is None or offset.frontier > known.frontier else known
+            )
+    return BatchOffsets(frontiers, int(json.loads(lines[1]).get("batchWatermarkMs", 0)), ends)
+
+
+def latest_entry(checkpoint: Path) -> BatchOffsets | None:
+    """The newest entry of the offset log; None before the first."""
+    folder = checkpoint / "offsets"
+    last = max((int(path.name) for path in folder.glob("[0-9]*")), default=None)
+    if last is None:
+        return None
+    return parse_entry((folder / str(last)).read_text("utf-8"), last, str(checkpoint))

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from enum import StrEnum
 from typing import Any
 
 from tidemill.planning.analysis import PipelineFacts
@@ -13,6 +14,14 @@ from tidemill.types import TimeRange, from_micros, show_duration, show_instant
 _UNPACKED = 6
 """Bytes in memory per byte of a compressed file: measured on the playback app, rounded up."""
 _BASE_MEMORY = 1_500_000_000
+
+
+class Beginning(StrEnum):
+    """Where a run that goes on live begins."""
+
+    HISTORY = "history"  # with the archive, from the range's start
+    EARLIEST = "earliest"  # with the log's first row
+    LATEST = "latest"  # with the log's end
 
 
 @dataclass(frozen=True)
@@ -30,6 +39,8 @@ class BackfillRequest:
     rate: int | None = None
     into: str | None = None
     allow_empty: bool = False
+    live: Beginning | None = None  # go on live; None: end with the range
+    trigger: timedelta | None = None
 
 
 @dataclass(frozen=True)

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidemill.archive.reached import Reached
 from tidemill.errors import RunError, SourceError
 from tidemill.folds.state import StateFiles
 from tidemill.runtime.offsets import TakenSlice, read_batch, slices_taken
 from tidemill.runtime.registry import BatchRecord
-from tidemill.sinks.commit import BatchStamp, commit_files
+from tidemill.sinks.commit import BatchStamp, Followed, commit_files
 from tidemill.sinks.writing import RESULT_DDL, BatchWriter, Target, write_files
 from tidemill.sources.sidefile import Counts, read_side_files, remove_side_files
 from tidemill.sources.verdict import is_dead
@@ -25,8 +26,12 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from tidemill.planning.manifest import Manifest
+    from tidemill.planning.offsets import BatchOffsets
     from tidemill.runtime.run import RunFolder
     from tidemill.sources.slicing import Slicing
+
+_QUIET = 5_000_000
+"""µs after which an archive says how far a log without new rows is followed."""
 
 
 class Committer:
@@ -47,6 +52,8 @@ class Committer:
         self.targets = targets
         self.slicings = slicings
         self._positions: dict[tuple[str, str], int] = {}
+        self._newest: dict[tuple[str, str], int] = {}  # by output and partition
+        self._said: dict[str, int] = {}
 
     def commit(self, frame: DataFrame, batch: int) -> BatchRecord:
         """Run the batch and commit it everywhere. Every table is checked on its own."""
@@ -56,16 +63,20 @@ class Committer:
         if now is None:
             raise RunError(f"batch {batch} is not in the offset log")
         files, out, suppressed = self._write(frame)
-        taken = slices_taken(self.manifest.frontiers, before, now)
-        counts, aside = self._side(taken)
-        stamp = BatchStamp(self.manifest.run, batch, now.slowest(), now.watermark)
+        taken = slices_taken(
+            {name: slicing.route for name, slicing in self.slicings.items()}, before, now
+        )
+        counts, aside, sides = self._side(taken)
+        stamp = self._stamp(batch, before, now)
         for name, sink in self.manifest.sinks.items():
-            commit_files(self.catalog, sink.table, stamp, files.get(name, []))
+            found = files.get(name, [])
+            followed = self._followed(name, now, sides.get(name, Counts()), bool(found))
+            commit_files(self.catalog, sink.table, stamp, found, followed)
         self._commit_aside(aside, stamp)
         for piece in taken:
-            remove_side_files(self.folder.side, piece.source, piece.start, piece.end)
-        if self.manifest.folds:
-            StateFiles(self.folder.state).forget(batch + 1 - self.manifest.keep_batches)
+            start, end = piece.start.frontier, piece.end.frontier
+            remove_side_files(self.folder.side, piece.source, start, end)
+        self._forget(batch)
         return BatchRecord(
             batch=batch,
             frontier=min(now.slowest().values()),
@@ -78,6 +89,54 @@ class Committer:
             seconds=time.monotonic() - began,
         )
 
+    def _stamp(self, batch: int, before: BatchOffsets | None, now: BatchOffsets) -> BatchStamp:
+        """Enough to know the batch again, and to go on after it from the archive."""
+        begun = {name: slicing.frontiers[0] for name, slicing in self.slicings.items()}
+        return BatchStamp(
+            self.manifest.run,
+            batch,
+            now.slowest(),
+            now.watermark,
+            before={**begun, **(before.slowest() if before else {})},
+            positions={
+                source: end.positions
+                for source, end in now.ends.items()
+                if end.positions is not None
+            },
+        )
+
+    def _followed(
+        self, name: str, now: BatchOffsets, counts: Counts, has_rows: bool
+    ) -> Followed | None:
+        """How far an archive follows its log after this batch; None for other outputs.
+
+        A quiet log's frontier is said now and then.
+        """
+        end = now.ends.get(name)
+        if self.manifest.code or end is None or end.positions is None:
+            return None
+        for number, moment in counts.newest.items():
+            self._newest[(name, number)] = moment
+        quiet = end.frontier - self._said.get(name, 0) < _QUIET and not counts.gaps
+        if quiet and not has_rows:
+            return None
+        self._said[name] = end.frontier
+        reached = {
+            int(number): Reached(at, end.frontier, self._newest.get((name, number)))
+            for number, at in end.positions.items()
+        }
+        return Followed(reached, {int(number): gaps for number, gaps in counts.gaps.items()})
+
+    def _forget(self, batch: int) -> None:
+        """Let go of what only a rewind further back than is kept could need."""
+        oldest = batch + 1 - self.manifest.keep_batches
+        if self.manifest.folds:
+            StateFiles(self.folder.state).forget(oldest)
+        entry = None if self.manifest.ends else read_batch(self.folder.checkpoint, oldest)
+        if entry is not None:
+            for source, slicing in self.slicings.items():
+                slicing.route.ledger.forget(entry.slowest().get(source, 0))
+
     def _write(self, frame: DataFrame) -> tuple[dict[str, list[DataFile]], int, int]:
         """Write the output on executors; gather the descriptions of the files."""
         rows = frame.mapInArrow(BatchWriter(self.targets), RESULT_DDL).collect()
@@ -89,18 +148,22 @@ class Committer:
             found.sort(key=lambda file: str(file.file_path))
         return files, sum(row["rows"] for row in rows), sum(row["suppressed"] for row in rows)
 
-    def _side(self, taken: Iterable[TakenSlice]) -> tuple[Counts, pa.Table | None]:
-        """Counts, late and dead rows of the batch's slices, from exactly the expected files."""
-        total, tables = Counts(), []
+    def _side(
+        self, taken: Iterable[TakenSlice]
+    ) -> tuple[Counts, pa.Table | None, dict[str, Counts]]:
+        """Counts, late and dead rows of the batch's slices, from exactly the expected files.
+
+        The counts of all sources together, and of each.
+        """
+        total, tables, sides = Counts(), [], dict[str, Counts]()
         for piece in taken:
             names = self.slicings[piece.source].side_names(piece.start, piece.end)
             counts, rows = read_side_files(self.folder.side, names)
             self._require_order(piece.source, counts)
             total += Counts(counts.on_time, counts.late, counts.dead, counts.suppressed)
+            sides[piece.source] = sides.get(piece.source, Counts()) + counts
             tables.append(rows)
-        if not tables:
-            return total, None
-        return total, pa.concat_tables(tables)
+        return total, pa.concat_tables(tables) if tables else None, sides
 
     def _require_order(self, source: str, counts: Counts) -> None:
         """Under order: position, offsets must rise from slice to slice too."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from tidemill import errors
 from tidemill.errors import RunError, TidemillError
+from tidemill.planning.requests import Goal
 from tidemill.runtime.registry import BatchRecord, Registry, RunState
 from tidemill.sources.control import read_control, update_control
 from tidemill.types import FOREVER_MICROS
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from tidemill.planning.manifest import Manifest
     from tidemill.runtime.committer import Committer
     from tidemill.runtime.run import RunFolder
+    from tidemill.runtime.seam import SeamWatch
 
 _TICK = 0.1
 _PYTHON = re.compile(r"^(?!java|org\.|py4j|Caused)[\w.]*(?:Error|Exception|Exit)\b.*")
@@ -46,6 +48,8 @@ class Driver:
     registry: Registry
     committer: Committer
     on_batch: Callable[[BatchRecord], None]
+    goal: Goal
+    seam: SeamWatch | None = None
 
     def __post_init__(self) -> None:
         """Nothing has run yet."""
@@ -100,6 +104,10 @@ class Driver:
             self._await(query)
             control = read_control(self.folder.path)
             self._throttle()
+            if self.seam is not None:
+                self.seam.look()
+            if control.stopping or self._is_reached():
+                self.stop()
             leaving = self._ended.is_set() or self._stopping.is_set() or control.cancelled
             if self._stopping.is_set() and not control.paused:
                 update_control(self.folder.path, paused=True)
@@ -110,6 +118,12 @@ class Driver:
                 if self._ended.is_set():
                     return RunState.FINISHED
                 return RunState.CANCELLED if control.cancelled else RunState.STOPPED
+
+    def _is_reached(self) -> bool:
+        goal = self.goal
+        if goal.seconds is not None and time.monotonic() - self._began >= goal.seconds:
+            return True
+        return goal.frontier is not None and self._frontier >= goal.frontier
 
     def _await(self, query: StreamingQuery) -> None:
         """Wait a moment; a failed query raises here, in our words."""
@@ -148,8 +162,8 @@ class Driver:
 
     def _throttle(self) -> None:
         """Under a rate, release the next slice only when the rows before it have had their time."""
-        if self.manifest.rate is None:
-            return
+        if self.manifest.rate is None or not self.manifest.ends:
+            return  # a live source keeps the rate itself, by the rows of its slices
         due = self._rows / self.manifest.rate
         if time.monotonic() - self._began >= due:
             following = next((f for f in self.manifest.frontiers if f > self._frontier), None)

@@ -17,12 +17,15 @@ from tidemill.errors import PlanError, RunError, SourceError, TidemillError, nea
 from tidemill.folds.building import building
 from tidemill.folds.runner import Place
 from tidemill.folds.watermark import Clock
+from tidemill.planning.requests import Goal
 from tidemill.runtime.analyst import call_pipeline
 from tidemill.runtime.code import load_pipeline
 from tidemill.runtime.committer import Committer
 from tidemill.runtime.driver import Driver
 from tidemill.runtime.lease import hold_lease, record_jvm
+from tidemill.runtime.logs import client_settings
 from tidemill.runtime.registry import BatchRecord, Registry, RunState
+from tidemill.runtime.seam import SeamWatch
 from tidemill.runtime.session import build_session, run_settings
 from tidemill.sinks.tables import ensure_table
 from tidemill.sinks.writing import OUTPUT, Target
@@ -48,16 +51,19 @@ def execute(
     folder: RunFolder,
     registry: Registry,
     on_batch: Callable[[BatchRecord], None],
+    *,
     spark: SparkSession | None = None,
+    goal: Goal | None = None,
 ) -> RunState:
     """Drive the run in this folder until it ends or stops. Safe to call again after any crash."""
     manifest = folder.read_manifest()
     with hold_lease(folder.path, manifest.run):
-        update_control(folder.path, paused=False, cancelled=False)
+        update_control(folder.path, paused=False, cancelled=False, stopping=False)
         registry.set_state(manifest.run, RunState.RUNNING)
         began = time.monotonic()
         try:
-            state = _drive(_Work(loaded, manifest, folder), registry, on_batch, spark)
+            work = _Work(loaded, manifest, folder)
+            state = _drive(work, registry, on_batch, spark, goal or Goal())
         except BaseException as error:
             failure = _in_our_words(error, manifest.run)
             text = failure.text() if isinstance(failure, TidemillError) else repr(failure)
@@ -106,7 +112,9 @@ class _Work:
     def options(self, source: str) -> dict[str, str]:
         """The data source's options; the same ones make the driver's own readers."""
         catalog = self.loaded.config.catalog.properties(self.loaded.base)
+        client = client_settings(self.loaded, self.manifest.sources[source].stream)
         return {
+            "client": json.dumps(client),
             "run": str(self.folder.path),
             "source": source,
             "side": self.folder.side,
@@ -135,6 +143,7 @@ def _drive(
     registry: Registry,
     on_batch: Callable[[BatchRecord], None],
     given: SparkSession | None,
+    goal: Goal,
 ) -> RunState:
     manifest, config = work.manifest, work.loaded.config.spark
     catalog = open_catalog(work.loaded)
@@ -154,7 +163,8 @@ def _drive(
         targets = prepare_tables(catalog, manifest)
         frame = _build_frame(work, spark, {name: s.archive for name, s in slicings.items()})
         committer = Committer(manifest, work.folder, catalog, targets, slicings)
-        driver = Driver(manifest, work.folder, registry, committer, on_batch)
+        seam = None if manifest.ends else SeamWatch(work.loaded, work.folder, manifest)
+        driver = Driver(manifest, work.folder, registry, committer, on_batch, goal, seam)
         with _stop_on_signal(driver):
             return driver.run(frame)
     finally:
@@ -172,9 +182,16 @@ def prepare_tables(catalog: Catalog, manifest: Manifest) -> dict[str, Target]:
     """Make the output, late and dead tables if they are missing."""
     targets = {}
     for name, sink in manifest.sinks.items():
-        table = ensure_table(catalog, sink.table, _arrow_schema(sink), sink.time, sink.partition_by)
-        targets[name] = Target.of(table, sink.time, manifest.output)
-    for name in (manifest.late_table, manifest.dead_table):
+        table = ensure_table(
+            catalog,
+            sink.table,
+            _arrow_schema(sink),
+            sink.time,
+            sink.partition_by,
+            region=sink.region,
+        )
+        targets[name] = Target.of(table, sink.time, manifest.output, sink.order)
+    for name in filter(None, (manifest.late_table, manifest.dead_table)):
         ensure_table(catalog, name, SIDE_SCHEMA, None, "none")
     return targets
 
@@ -209,6 +226,8 @@ def _build_frame(work: _Work, spark: SparkSession, archives: dict[str, pa.Schema
         source: marked_stream(spark, pin, archives[source], work.options(source), manifest.spare)
         for source, pin in manifest.sources.items()
     }
+    if not manifest.code:
+        return unite(frames)
     with building(work.places()):
         outputs = call_pipeline(load_pipeline(work.loaded, manifest.pipeline), frames)
     for name in manifest.sinks:

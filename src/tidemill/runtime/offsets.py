@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from tidemill.planning.offsets import BatchOffsets, parse_entry
+from tidemill.planning.offsets import BatchOffsets, Offset, parse_entry
+
+if TYPE_CHECKING:
+    from tidemill.sources.route import Route
 
 
-@dataclass(frozen=True, order=True)
+@dataclass(frozen=True)
 class TakenSlice:
     """A slice of a source whose rows, counts and side files belong to a batch."""
 
     source: str
-    start: int
-    end: int
+    start: Offset
+    end: Offset
 
 
 def read_batch(checkpoint: Path, batch: int) -> BatchOffsets | None:
@@ -28,7 +32,7 @@ def read_batch(checkpoint: Path, batch: int) -> BatchOffsets | None:
 
 
 def slices_taken(
-    frontiers: tuple[int, ...], before: BatchOffsets | None, now: BatchOffsets
+    routes: Mapping[str, Route], before: BatchOffsets | None, now: BatchOffsets
 ) -> list[TakenSlice]:
     """The slices that are new in this batch, each once.
 
@@ -37,7 +41,8 @@ def slices_taken(
     """
     taken = []
     for source in sorted(now.frontiers):
-        done = before.furthest(source) if before and source in before.frontiers else frontiers[0]
-        edges = [f for f in frontiers if done <= f <= now.furthest(source)]
-        taken += [TakenSlice(source, low, high) for low, high in pairwise(edges)]
+        route = routes[source]
+        known = before is not None and source in before.frontiers
+        done = before.furthest(source) if before and known else route.first().frontier
+        taken += [TakenSlice(source, *edges) for edges in route.slices(done, now.furthest(source))]
     return taken

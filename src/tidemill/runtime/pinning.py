@@ -8,9 +8,11 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from tidemill.archive.catalog import load_table
+from tidemill.config.pipeline import SourceConfig
 from tidemill.config.stream import IcebergArchive, ParquetArchive
 from tidemill.errors import PlanError, nearest
 from tidemill.planning.manifest import SourcePin
+from tidemill.sources.base import INGEST_TIME, OFFSET, PARTITION
 from tidemill.sources.iceberg import parse_filter
 from tidemill.sources.parquet import list_files
 from tidemill.types import from_micros, micros_of
@@ -30,37 +32,16 @@ _MAX_AGE = "history.expire.max-snapshot-age-ms"
 def pin_source(
     loaded: LoadedConfig, catalog: Catalog, pipeline: str, source: str, request: BackfillRequest
 ) -> SourcePin:
-    """Fix what a source reads. Columns are narrowed later, when the code was analysed."""
-    settings = loaded.config.pipelines[pipeline].sources.get(source)
-    stream_name = (settings.stream if settings else None) or source
-    stream = loaded.config.streams[stream_name]
-    where = f"stream {stream_name}"
-    archive = stream.archive
+    """Fix what a source reads of history. Columns are narrowed later, when the code is known."""
+    pin = describe_source(loaded, pipeline, source, request)
+    archive = loaded.config.streams[pin.stream].archive
+    where = f"stream {pin.stream}"
     if archive is None:
         raise PlanError(
             "the stream has no archive:, so it has no history to backfill from",
             where=where,
             fix="give it an archive: in the YAML",
         )
-    lateness = settings.lateness if settings and settings.lateness is not None else stream.lateness
-    skew = settings.skew if settings and settings.skew is not None else stream.skew
-    pin = SourcePin(
-        stream=stream_name,
-        kind=archive.type,
-        location="",
-        event_time=stream.event_time,
-        ingest_time=archive.ingest_time,
-        lateness=micros_of(lateness),
-        skew=micros_of(skew),
-        columns=(),
-        zone=stream.zone,
-        partition=archive.partition,
-        offset=archive.offset,
-        order=settings.order if settings else "any",
-        meta=settings.meta if settings else False,
-        where=_filter(source, archive.region, request, settings.where if settings else None, where),
-    )
-    _require_positions(pin, where)
     if isinstance(archive, IcebergArchive):
         table = load_table(catalog, archive.table, where)
         return replace(
@@ -73,6 +54,37 @@ def pin_source(
     assert isinstance(archive, ParquetArchive)
     location = archive.path if "://" in archive.path else (loaded.base / archive.path).as_uri()
     return replace(pin, location=location, files=list_files(location, where))
+
+
+def describe_source(
+    loaded: LoadedConfig, pipeline: str, source: str, request: BackfillRequest
+) -> SourcePin:
+    """What the YAML says of a source, wherever its rows are."""
+    settings = loaded.config.pipelines[pipeline].sources.get(source) or SourceConfig()
+    stream_name = settings.stream or source
+    stream = loaded.config.streams[stream_name]
+    where = f"stream {stream_name}"
+    archive = stream.archive
+    region = archive.region if archive else None
+    lateness = stream.lateness if settings.lateness is None else settings.lateness
+    pin = SourcePin(
+        stream=stream_name,
+        kind=archive.type if archive else "kafka",
+        location="",
+        event_time=stream.event_time,
+        ingest_time=archive.ingest_time if archive else INGEST_TIME,
+        lateness=micros_of(lateness),
+        skew=micros_of(stream.skew if settings.skew is None else settings.skew),
+        columns=(),
+        zone=stream.zone,
+        partition=archive.partition if archive else PARTITION,
+        offset=archive.offset if archive else OFFSET,
+        order=settings.order,
+        meta=settings.meta,
+        where=_filter(source, region, request, settings.where, where),
+    )
+    _require_positions(pin, where)
+    return pin
 
 
 def _require_positions(pin: SourcePin, where: str) -> None:

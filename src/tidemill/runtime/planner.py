@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from tidemill.archive.catalog import open_metadata
 from tidemill.errors import ConfigError, PlanError, nearest
 from tidemill.planning.allowlist import check_allowed
-from tidemill.planning.plan import BackfillPlan, BackfillRequest
-from tidemill.planning.ranges import find_margins, input_range
+from tidemill.planning.plan import BackfillPlan, BackfillRequest, Beginning
+from tidemill.planning.ranges import Margins, find_margins, input_range
 from tidemill.planning.risks import (
     allowance_risks,
     describe_lateness,
@@ -37,10 +37,8 @@ if TYPE_CHECKING:
 
     from tidemill.config.loader import LoadedConfig
     from tidemill.config.pipeline import PipelineConfig
-    from tidemill.config.spark import SparkConfig
     from tidemill.planning.analysis import PipelineFacts
     from tidemill.planning.manifest import SourcePin
-    from tidemill.planning.ranges import Margins
     from tidemill.sources.base import ArchiveReader
 
 
@@ -72,8 +70,15 @@ def make_plan(
     warm_up = config.warm_up if request.warm_up is None else request.warm_up
     look_ahead = config.look_ahead if request.look_ahead is None else request.look_ahead
     times = [(name, sink.time) for name, sink in config.sinks.items()]
-    margins = find_margins(facts, times, warm_up, look_ahead)
+    if request.live in (Beginning.EARLIEST, Beginning.LATEST):
+        margins = Margins(timedelta(), timedelta(), "the run begins with the log")
+    else:
+        margins = find_margins(facts, times, warm_up, look_ahead)
     pins = {name: narrow(pin, facts.columns[name]) for name, pin in opened.pins.items()}
+    if request.live is not None:
+        from tidemill.runtime.liveplan import place
+
+        pins = place(loaded, catalog, request.live, pins)
     needed = _needed(request, margins, pins)
     statistics = {
         name: SourceStatistics(
@@ -100,7 +105,7 @@ def make_plan(
         facts=facts,
         margins=margins,
         input=needed,
-        boundaries=_boundaries(request, config, needed, statistics),
+        boundaries=_boundaries(request, config, needed, statistics, pins),
         pins=pins,
         statistics=statistics,
         risks=risks,
@@ -131,10 +136,17 @@ def code_fingerprint(loaded: LoadedConfig, name: str) -> str:
 def _open_sources(
     loaded: LoadedConfig, catalog: Catalog, request: BackfillRequest, streams: tuple[str, ...]
 ) -> _Opened:
+    config = loaded.config.pipelines[request.pipeline]
     pins, readers, columns = {}, {}, {}
     _check_filter_targets(request, streams)
     for source in streams:
-        pin = pin_source(loaded, catalog, request.pipeline, source, request)
+        if request.live is None:
+            pin = pin_source(loaded, catalog, request.pipeline, source, request)
+        else:
+            from tidemill.runtime.liveplan import pin_live
+
+            trigger = request.trigger or config.trigger
+            pin = pin_live(loaded, catalog, source, request, trigger)
         reader = open_reader(pin, catalog)
         archive = loaded.config.streams[pin.stream].archive
         found = reader.columns()
@@ -235,6 +247,15 @@ def check_outputs(name: str, config: PipelineConfig, facts: PipelineFacts) -> No
 
 
 def _needed(request: BackfillRequest, margins: Margins, pins: dict[str, SourcePin]) -> TimeRange:
+    """The ingest times to read of history; of a run that goes on live, as far as its seams."""
+    seams = [pin.leg.seam for pin in pins.values() if pin.leg is not None]
+    if seams and request.live is not Beginning.HISTORY:
+        return TimeRange(from_micros(min(seams)), from_micros(min(seams) + 1))
+    if seams:
+        start = request.range.start - margins.warm_up
+        skew = timedelta(microseconds=max(pin.skew for pin in pins.values()))
+        end = max(from_micros(max(seams)), start - skew + timedelta(milliseconds=1))
+        return TimeRange(start - skew, end)
     return input_range(
         request.range,
         margins,
@@ -248,11 +269,19 @@ def _boundaries(
     config: PipelineConfig,
     needed: TimeRange,
     statistics: dict[str, SourceStatistics],
+    pins: dict[str, SourcePin],
 ) -> tuple[int, ...]:
     """The boundary list, over the part of the range that has rows in any source."""
     low, high = to_micros(needed.start), to_micros(needed.end)
     spans = [found.span for found in statistics.values() if found.span is not None]
-    if spans:
+    if request.live is not None:
+        from tidemill.runtime.liveplan import live_span
+
+        first = min((span[0] for span in spans), default=None)
+        low, high = live_span(request.live, needed.start, first, pins)
+        if low >= high:
+            return (low,)
+    elif spans:
         low = max(low, min(span[0] for span in spans))
         high = min(high, max(span[1] for span in spans))
     elif not request.allow_empty:
@@ -269,30 +298,6 @@ def _boundaries(
     extents = [extent for found in statistics.values() for extent in found.extents]
     rows = DEFAULT_SLICE_ROWS if request.slice_rows is None else request.slice_rows
     return cut_by_rows((low, high), extents, rows, config.max_misalignment)
-
-
-def parallelism(config: SparkConfig) -> int:
-    """How many tasks run at once, as far as the YAML tells."""
-    given = _number(config, "spark.default.parallelism") or _number(config, "spark.cores.max")
-    if given:
-        return given
-    local = re.fullmatch(r"local\[(\d+|\*)(?:,\d+)?\]", config.master)
-    if local is None:
-        return 1 if config.master == "local" else 8
-    return os.cpu_count() or 1 if local[1] == "*" else int(local[1])
-
-
-def shuffles(config: SparkConfig) -> int:
-    """How many partitions state and shuffles have; fixed for the life of a run."""
-    return _number(config, "spark.sql.shuffle.partitions") or parallelism(config)
-
-
-def _number(config: SparkConfig, key: str) -> int:
-    """A setting that is a positive number, or 0 if it is not given."""
-    given = config.conf.get(key, 0)
-    if not str(given).isdecimal():
-        raise ConfigError(f"spark.conf.{key} is {given!r}, not a number", fix="write for example 8")
-    return int(given)
 
 
 def describe_range(plan: BackfillPlan) -> str:

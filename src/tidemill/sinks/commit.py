@@ -15,9 +15,11 @@ import logging
 import random
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from tidemill.archive.markers import carried
+from tidemill.archive.reached import Reached, to_summary
 from tidemill.errors import SinkError
 from tidemill.sinks.tidy import expire_own
 
@@ -49,6 +51,8 @@ class BatchStamp:
     batch: int
     frontiers: dict[str, int]
     watermark: int
+    before: dict[str, int] = field(default_factory=dict)  # the frontiers of the batch before
+    positions: dict[str, dict[str, int]] = field(default_factory=dict)  # live: source, partition
 
     def as_property(self) -> dict[str, str]:
         """The table property of the commit."""
@@ -56,6 +60,8 @@ class BatchStamp:
             "batch": self.batch,
             "frontiers": self.frontiers,
             "batchWatermarkMs": self.watermark,
+            "before": self.before,
+            "positions": self.positions,
         }
         return {property_name(self.run): json.dumps(value, sort_keys=True)}
 
@@ -71,18 +77,33 @@ def committed_batch(properties: dict[str, str], run: str) -> int:
     return int(json.loads(found)["batch"]) if found else -1
 
 
-def commit_files(catalog: Catalog, name: str, stamp: BatchStamp, files: Sequence[DataFile]) -> bool:
+@dataclass(frozen=True)
+class Followed:
+    """What a commit says of the log that the table follows."""
+
+    reached: dict[int, Reached]
+    gaps: dict[int, list[tuple[int, int]]] = field(default_factory=dict)  # offsets without a row
+
+
+def commit_files(
+    catalog: Catalog,
+    name: str,
+    stamp: BatchStamp,
+    files: Sequence[DataFile],
+    followed: Followed | None = None,
+) -> bool:
     """Put the files into the table, once. Returns whether this call did it.
 
-    A batch without files commits nothing: a repeat of nothing is nothing.
+    A batch without files commits nothing (a repeat of nothing is nothing), unless there is
+    something to say of the log: a quiet log is followed too.
     """
-    if not files:
+    if not files and followed is None:
         return False
     for attempt in range(_TRIES):
         table = catalog.load_table(name)
         if committed_batch(table.metadata.properties, stamp.run) >= stamp.batch:
             return _settle(table, files)
-        if _try_commit(table, stamp, files):
+        if _try_commit(table, stamp, files, followed):
             expire_own(catalog, table, name, stamp.run)
             return True
         time.sleep(min(2.0, 0.02 * 2**attempt) * random.random())
@@ -93,14 +114,21 @@ def commit_files(catalog: Catalog, name: str, stamp: BatchStamp, files: Sequence
     )
 
 
-def _try_commit(table: Table, stamp: BatchStamp, files: Sequence[DataFile]) -> bool:
+def _try_commit(
+    table: Table, stamp: BatchStamp, files: Sequence[DataFile], followed: Followed | None
+) -> bool:
     """One attempt against the loaded metadata. False: look again."""
     from pyiceberg.exceptions import CommitFailedException
 
     table.metadata.properties.update(_FOR_OUR_COMMITS)
     transaction = table.transaction()
-    transaction.set_properties(stamp.as_property())
-    update = transaction.update_snapshot(snapshot_properties={RUN_IN_SUMMARY: stamp.run})
+    summary = {RUN_IN_SUMMARY: stamp.run}
+    properties = stamp.as_property()
+    if followed is not None:
+        summary |= to_summary(followed.reached)
+        properties |= carried(table.metadata, followed.gaps) if followed.gaps else {}
+    transaction.set_properties(properties)
+    update = transaction.update_snapshot(snapshot_properties=summary)
     with update.merge_append() as append:
         for file in files:
             append.append_data_file(file)

@@ -22,7 +22,13 @@ PROPERTIES = {
 
 
 def ensure_table(
-    catalog: Catalog, name: str, schema: pa.Schema, time: str | None, partition_by: str
+    catalog: Catalog,
+    name: str,
+    schema: pa.Schema,
+    time: str | None,
+    partition_by: str,
+    *,
+    region: str | None = None,
 ) -> Table:
     """The table, made if it is missing, with columns that fit. Running it again changes nothing."""
     from pyiceberg.exceptions import (
@@ -48,12 +54,12 @@ def ensure_table(
                 fix="check the warehouse's permissions and free space, and that every output "
                 "column has a type a table can hold",
             ) from None
-    _partition(table, time, partition_by)
+    _partition(table, time, partition_by, region)
     _require_fit(table, name, schema)
     return table
 
 
-def _partition(table: Table, time: str | None, partition_by: str) -> None:
+def _partition(table: Table, time: str | None, partition_by: str, region: str | None) -> None:
     """Partition a table that is still empty; one with data keeps its layout."""
     from pyiceberg.transforms import DayTransform, HourTransform
 
@@ -64,6 +70,8 @@ def _partition(table: Table, time: str | None, partition_by: str) -> None:
     transform: Any = HourTransform() if partition_by == "hour" else DayTransform()
     with table.update_spec() as update:
         update.add_field(time, transform, f"{time}_{partition_by}")
+        if region is not None:
+            update.add_identity(region)
 
 
 def _require_fit(table: Table, name: str, schema: pa.Schema) -> None:

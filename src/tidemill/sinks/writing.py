@@ -29,12 +29,19 @@ class Target:
     io: FileIO
     time: str | None
     range: tuple[int, int] | None  # only rows with time in it are kept
+    order: tuple[str, ...] = ()  # of the rows within a file
 
     @classmethod
-    def of(cls, table: Table, time: str | None, kept: tuple[int, int] | None) -> Target:
+    def of(
+        cls,
+        table: Table,
+        time: str | None,
+        kept: tuple[int, int] | None,
+        order: tuple[str, ...] = (),
+    ) -> Target:
         """The target of a table as it is now; later changes of its schema do not reach the run."""
         slim: dict[str, Any] = {"snapshots": [], "refs": {}, "snapshot_log": [], "metadata_log": []}
-        return cls(table.metadata.model_copy(update=slim), table.io, time, kept)
+        return cls(table.metadata.model_copy(update=slim), table.io, time, kept, order)
 
 
 @dataclass(frozen=True)
@@ -77,6 +84,9 @@ class BatchWriter:
         if held[name]:
             rows = pa.concat_tables(held[name]).combine_chunks()
             held[name] = []
+            order = self.targets[name].order
+            if order:
+                rows = rows.sort_by([(column, "ascending") for column in order])
             for file in write_files(self.targets[name].metadata, self.targets[name].io, rows):
                 # Spark's own channel from task to driver; nothing is ever unpickled from disk.
                 yield _result(name, pickle.dumps(file), file.record_count, 0)

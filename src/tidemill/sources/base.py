@@ -18,6 +18,11 @@ MARK = "_tidemill_mark"
 META = "_meta"
 REASON = "_reason"
 RAW = "_raw"
+EXTRA = "_extra"
+INGEST_TIME, PARTITION, OFFSET = "_ingest_time", "_partition", "_offset"
+"""What a log without an archive calls them."""
+NOTES = (RAW, REASON, EXTRA, INGEST_TIME, PARTITION, OFFSET)
+"""Our own notes about a record; pipeline code does not see them."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +38,15 @@ class Piece:
     rows: int
 
 
-class ArchiveReader(Protocol):
+class PieceReader(Protocol):
+    """What reads pieces of a source on executors; made on the driver, pickled."""
+
+    def read(self, piece: Piece, columns: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
+        """The piece's rows with exactly these columns, in any order. Executor."""
+        ...
+
+
+class ArchiveReader(PieceReader, Protocol):
     """Reads one pinned archive. Made on the driver, pickled to executors for :meth:`read`.
 
     Everything it returns is a pure function of the pin: a re-run of a batch sees the same rows.
@@ -60,10 +73,6 @@ class ArchiveReader(Protocol):
 
         Driver only.
         """
-        ...
-
-    def read(self, piece: Piece, columns: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
-        """The piece's rows with exactly these columns, in any order. Executor."""
         ...
 
 
@@ -125,7 +134,7 @@ def pipeline_schema(archive: pa.Schema, event_time: str, meta: bool) -> pa.Schem
     fields = [
         pa.field(field.name, utc if field.name == event_time else spark_type(field.type))
         for field in archive
-        if field.name not in (RAW, REASON)
+        if field.name not in NOTES
     ]
     return pa.schema([*fields, pa.field(META, meta_type())] if meta else fields)
 
@@ -133,5 +142,7 @@ def pipeline_schema(archive: pa.Schema, event_time: str, meta: bool) -> pa.Schem
 def stream_schema(pin: SourcePin, archive: pa.Schema) -> pa.Schema:
     """What Spark reads of a source: only the columns the code uses, and the mark."""
     seen = pipeline_schema(archive, pin.event_time, pin.meta)
+    if pin.keep_all:
+        seen = spark_schema(archive)
     fields = [field for field in seen if field.name in pin.columns]
     return pa.schema([*fields, pa.field(MARK, pa.bool_())])

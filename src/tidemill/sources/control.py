@@ -24,6 +24,7 @@ class Control:
     sources: dict[str, int] = field(default_factory=dict)
     paused: bool = False
     cancelled: bool = False
+    stopping: bool = False
 
 
 def read_control(folder: Path) -> Control:
@@ -48,7 +49,7 @@ def update_control(folder: Path, **changes: Any) -> Control:
 def read_released(folder: Path, source: str) -> int | None:
     """How far one source may read, or None if nothing holds it."""
     control = read_control(folder)
-    if control.paused or control.cancelled:
+    if control.paused or control.cancelled or control.stopping:
         return 0
     limits = [m for m in (control.released, control.sources.get(source)) if m is not None]
     return min(limits, default=None)

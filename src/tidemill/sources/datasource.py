@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 
-from tidemill.planning.manifest import Manifest, next_boundary
+from tidemill.planning.offsets import Offset
 from tidemill.sources.control import read_released
-from tidemill.sources.journal import repeated_end
+from tidemill.sources.route import Route
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -57,45 +57,41 @@ class SliceReader(DataSourceStreamReader):
         """Open nothing yet."""
         self.options = options
 
-    @cached_property
-    def _manifest(self) -> Manifest:
-        return Manifest.from_json((self._folder / "manifest.json").read_text("utf-8"))
-
     @property
     def _folder(self) -> Path:
         return Path(self.options["run"])
 
     @cached_property
     def _opening(self) -> Future[Slicing]:
-        """Opening the archive takes seconds of imports: done while Spark prepares the batch."""
+        """Opening a source takes seconds of imports: done while Spark prepares the batch."""
         return ThreadPoolExecutor(1).submit(_open, self.options)
+
+    @cached_property
+    def _route(self) -> Route:
+        return Route(self.options)
 
     def initialOffset(self) -> dict[str, Any]:
         """Before the first slice."""
         _ = self._opening
-        return self._offset(self._manifest.frontiers[0])
+        return self._route.first().to_json()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """The next boundary, if it is released; else the start, which means nothing new.
-
-        After a rewind a batch ends where it ended before.
-        """
+        """The end of the next slice, if it is decided and released; else the start: nothing new."""
         del limit
         _ = self._opening
         released = read_released(self._folder, self.options["source"])
-        boundaries = self._manifest.frontiers
-        repeated = repeated_end(self._folder, self.options["source"])
-        if repeated is not None:
-            boundaries = (repeated,)
-        frontier = next_boundary(boundaries, int(start["frontier"]), released)
-        return self._offset(frontier)
+        before = Offset.from_json(start)
+        found = self._route.next(before, released, self._decide)
+        return start if found == before else found.to_json()
 
-    def _offset(self, frontier: int) -> dict[str, Any]:
-        return {"source": self.options["source"], "frontier": frontier}
+    def _decide(self, start: Offset, widest: int, rate: int | None) -> Offset | None:
+        """Where a live slice ends. Only this needs the source opened."""
+        return self._opening.result().live.decide(start, widest, rate)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """The tasks of the slice, each with all an executor needs."""
-        tasks = self._opening.result().tasks(int(start["frontier"]), int(end["frontier"]))
+        slicing = self._opening.result()
+        tasks = slicing.tasks(Offset.from_json(start), Offset.from_json(end))
         return [InputPartition(task) for task in tasks]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

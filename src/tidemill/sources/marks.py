@@ -42,6 +42,8 @@ def marked_stream(
         .withWatermark(quoted(pin.event_time), f"{delay} milliseconds")
     )
     guard = ~F.col(MARK) | (F.spark_partition_id() < 0)
+    if pin.keep_all:
+        return frame.where(guard).drop(MARK)
     seen = from_arrow_schema(
         pipeline_schema(archive, pin.event_time, pin.meta), prefer_timestamp_ntz=True
     )

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from tidemill.archive.catalog import load_table
 from tidemill.archive.index import pinned_metadata
-from tidemill.errors import RunError, SourceError
+from tidemill.errors import ConfigError, RunError, SourceError
+from tidemill.sources.base import EXTRA, RAW, REASON
 from tidemill.sources.iceberg import IcebergReader
 from tidemill.sources.parquet import ParquetReader
 
@@ -17,7 +19,8 @@ if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
 
     from tidemill.planning.manifest import SourcePin
-    from tidemill.sources.base import ArchiveReader
+    from tidemill.planning.statistics import Extent
+    from tidemill.sources.base import ArchiveReader, Piece
 
 WIDE = 15 * 60 * 1_000_000
 """Files over more ingest time than this (µs) are looked into by row group."""
@@ -31,7 +34,60 @@ def open_reader(pin: SourcePin, catalog: Catalog) -> ArchiveReader:
         return IcebergReader(pinned_metadata(table, pin), table.io, pin, WIDE)
     if pin.kind == "parquet":
         return ParquetReader(pin)
+    if pin.kind == "kafka":
+        return LogColumns(pin)
     raise SourceError(f"unknown kind of archive {pin.kind!r}", where=f"stream {pin.stream}")
+
+
+class LogColumns:
+    """A log without history: all that can be told of it beforehand are its columns."""
+
+    def __init__(self, pin: SourcePin) -> None:
+        """The pin has a live home."""
+        self.pin = pin
+
+    def columns(self) -> dict[str, str]:
+        """Columns with their types in Arrow's words."""
+        return {field.name: str(field.type) for field in self.schema()}
+
+    def schema(self) -> pa.Schema:
+        """Decoded columns, time and place of a record, and our notes: as its archive has them."""
+        return log_schema(self.pin)
+
+    def verify(self) -> None:
+        """Nothing is there yet."""
+
+    def extents(self, start: int, end: int) -> list[tuple[Any, Extent]]:
+        """No history."""
+        del start, end
+        return []
+
+    def read(self, piece: Piece, columns: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
+        """No history."""
+        raise NotImplementedError
+
+
+def log_schema(pin: SourcePin) -> pa.Schema:
+    """The columns of a log's archive: decoded ones, ingest time, position, notes."""
+    from tidemill.sources.decoding import Format, arrow_schema
+
+    assert pin.live is not None
+    decoded = arrow_schema(Format(**pin.live.format))
+    own = [
+        (pin.ingest_time, pa.timestamp("us", "UTC")),
+        (pin.partition, pa.int32()),
+        (pin.offset, pa.int64()),
+    ]
+    for name, _ in own:
+        if name in decoded.names:
+            raise ConfigError(
+                f"the column {name!r} is the archive's own, but records have it too",
+                where=f"stream {pin.stream}",
+                fix="give archive.ingest_time, partition and offset names that no record has",
+            )
+    fields = [pa.field(name, kind) for name, kind in own if name is not None]
+    notes = [(RAW, pa.binary()), (REASON, pa.string()), (EXTRA, pa.string())]
+    return pa.schema([*decoded, *fields, *(pa.field(name, kind) for name, kind in notes)])
 
 
 def keep_metadata(pin: SourcePin, catalog: Catalog, path: Path) -> None:
@@ -53,9 +109,11 @@ def _put(path: Path, content: bytes) -> None:
 
 def reopen_reader(pin: SourcePin, path: Path, properties: dict[str, str]) -> ArchiveReader:
     """The reader of a run's source, from what :func:`keep_metadata` left."""
-    schema = _kept_schema(path.with_suffix(_SCHEMA), pin)
+    schema = kept_schema(path, pin)
     if pin.kind == "parquet":
         return ParquetReader(pin, schema)
+    if pin.kind == "kafka":
+        return LogColumns(pin)
     from pyiceberg.exceptions import ValidationError
     from pyiceberg.io import load_file_io
     from pyiceberg.table.metadata import TableMetadataUtil
@@ -70,8 +128,9 @@ def reopen_reader(pin: SourcePin, path: Path, properties: dict[str, str]) -> Arc
     return IcebergReader(metadata, io, pin, WIDE, schema)
 
 
-def _kept_schema(path: Path, pin: SourcePin) -> pa.Schema | None:
-    """None for a run that was planned before schemas were kept."""
+def kept_schema(path: Path, pin: SourcePin) -> pa.Schema | None:
+    """The source's columns; None for a run that was planned before schemas were kept."""
+    path = path.with_suffix(_SCHEMA)
     try:
         return pa.ipc.read_schema(pa.py_buffer(path.read_bytes())) if path.exists() else None
     except (OSError, ValueError) as error:

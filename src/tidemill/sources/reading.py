@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -16,7 +17,7 @@ from tidemill.sources.verdict import Judged, is_dead, judge, side_rows, utc_time
 
 if TYPE_CHECKING:
     from tidemill.planning.manifest import SourcePin
-    from tidemill.sources.base import ArchiveReader, Piece
+    from tidemill.sources.base import Piece, PieceReader
 
 
 @dataclass(frozen=True)
@@ -25,7 +26,7 @@ class SliceTask:
 
     source: str
     pin: SourcePin
-    reader: ArchiveReader
+    reader: PieceReader
     pieces: tuple[Piece, ...]
     columns: tuple[str, ...]
     schema: pa.Schema
@@ -33,6 +34,7 @@ class SliceTask:
     side: tuple[str, str]  # folder, name
     lane: tuple[int, int]  # index and count: under order: position, the log partitions it takes
     event_range: tuple[int, int] | None  # for sinks without a time: only events in it
+    floor: int | None = None  # a live slice's start: a row behind it came too late to be exact
 
     @property
     def row_columns(self) -> list[str]:
@@ -43,8 +45,11 @@ class SliceTask:
 def read_task(task: SliceTask) -> Iterator[pa.RecordBatch]:
     """Yield the on-time rows, write the side file, yield the mark."""
     counts, aside = Counts(), []
+    followed = Followed(task) if task.pin.keep_all else None
     for rows in _rows(task):
-        judged = judge(rows, task.pin)
+        if followed is not None:
+            followed.see(rows)
+        judged = judge(rows, task.pin, task.floor)
         batch, found = _on_time(judged, task)
         counts += found
         if not judged.is_clean:
@@ -54,9 +59,44 @@ def read_task(task: SliceTask) -> Iterator[pa.RecordBatch]:
             aside.append(left)
         if batch.num_rows:
             yield batch
+    counts += Counts() if followed is None else followed.counts()
     write_side_file(*task.side, aside, counts)
     if task.mark is not None:
         yield _mark(task, task.mark)
+
+
+class Followed:
+    """What an archive says of the log: the newest ingest time, and offsets that have no row."""
+
+    def __init__(self, task: SliceTask) -> None:
+        """``task`` reads ranges of offsets."""
+        self.pin = task.pin
+        self.ranges = {piece.handle[0]: piece.handle[1:] for piece in task.pieces}
+        self.newest: dict[str, int] = {}
+        self.gaps: dict[str, list[tuple[int, int]]] = {}
+        self.next = {partition: start for partition, (start, _) in self.ranges.items()}
+
+    def see(self, rows: pa.RecordBatch) -> None:
+        """Rows of one partition, in the log's order."""
+        if not rows.num_rows:
+            return
+        partition = rows.column(self.pin.partition)[0].as_py()
+        offsets = rows.column(self.pin.offset).to_numpy()
+        before = np.concatenate([[self.next[partition] - 1], offsets[:-1]])
+        for index in np.flatnonzero(offsets - before > 1):
+            gap = (int(before[index]) + 1, int(offsets[index]) - 1)
+            self.gaps.setdefault(str(partition), []).append(gap)
+        self.next[partition] = int(offsets[-1]) + 1
+        last = rows.column(self.pin.ingest_time)[rows.num_rows - 1]
+        self.newest[str(partition)] = last.cast(pa.int64()).as_py()
+
+    def counts(self) -> Counts:
+        """All that was seen, when every range is read."""
+        for partition, (_, end) in self.ranges.items():
+            if self.next[partition] < end:
+                gap = (self.next[partition], end - 1)
+                self.gaps.setdefault(str(partition), []).append(gap)
+        return Counts(newest=self.newest, gaps=self.gaps)
 
 
 def _rows(task: SliceTask) -> Iterator[pa.RecordBatch]:

@@ -31,6 +31,8 @@ class Counts:
     dead: int = 0
     suppressed: int = 0
     positions: dict[str, tuple[int, int]] = field(default_factory=dict)  # partition: offsets
+    newest: dict[str, int] = field(default_factory=dict)  # partition: ingest time, µs
+    gaps: dict[str, list[tuple[int, int]]] = field(default_factory=dict)  # offsets without a row
 
     @property
     def read(self) -> int:
@@ -43,12 +45,21 @@ class Counts:
         for partition, (low, high) in other.positions.items():
             known = positions.get(partition, (low, high))
             positions[partition] = (min(known[0], low), max(known[1], high))
+        newest = dict(self.newest)
+        for partition, moment in other.newest.items():
+            newest[partition] = max(moment, newest.get(partition, moment))
+        gaps = {
+            partition: [*self.gaps.get(partition, []), *other.gaps.get(partition, [])]
+            for partition in {**self.gaps, **other.gaps}
+        }
         return Counts(
             self.on_time + other.on_time,
             self.late + other.late,
             self.dead + other.dead,
             self.suppressed + other.suppressed,
             positions,
+            newest,
+            gaps,
         )
 
 
@@ -85,6 +96,9 @@ def read_side_files(folder: str, names: Iterable[str]) -> tuple[Counts, pa.Table
 def _counts(metadata: dict[bytes, bytes]) -> Counts:
     value: dict[str, Any] = json.loads(metadata[_COUNTS])
     value["positions"] = {name: tuple(pair) for name, pair in value["positions"].items()}
+    value["gaps"] = {
+        name: [tuple(pair) for pair in pairs] for name, pairs in value.get("gaps", {}).items()
+    }
     return Counts(**value)
 
 

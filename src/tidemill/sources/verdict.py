@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from tidemill.planning.manifest import SourcePin
 
 UTC_TIME = pa.timestamp("us", "UTC")
+CLOCK = "clock"
+"""The reason of a row that came behind a frontier which the clock had moved."""
 _TICKS = {"s": SECOND, "ms": MILLISECOND, "us": 1}
 _FARTHEST = 2**63 - 1
 
@@ -59,22 +61,33 @@ class Judged:
         return self.reason is None
 
 
-def judge(rows: pa.RecordBatch, pin: SourcePin) -> Judged:
-    """Give every row its verdict."""
+def judge(rows: pa.RecordBatch, pin: SourcePin, floor: int | None = None) -> Judged:
+    """Give every row its verdict.
+
+    ``floor`` is the frontier a live slice begins at. A row behind it came after the clock had moved
+    the frontier on: it is late, whatever its event time is, and the run is no longer exact.
+    """
     event = utc_time(rows.column(pin.event_time), pin.zone)
     ingest = utc_time(rows.column(pin.ingest_time), "UTC")
+    if pin.keep_all:
+        return Judged(rows, event, ingest, pa.repeat(pa.scalar(True), len(rows)), None)
     at = ingest.cast(pa.int64())
     happened = event.cast(pa.int64())
     late = pc.less(happened, pc.subtract(at, pin.lateness))
     future = pc.greater(happened, pc.add(at, pin.skew))
     known = pc.is_valid(event)
     on_time = pc.fill_null(pc.and_(known, pc.invert(pc.or_(late, future))), False)
+    behind = None if floor is None else pc.less(at, floor)
+    if behind is not None:
+        on_time = pc.and_(on_time, pc.invert(behind))
     reasons = rows.column(REASON) if REASON in rows.schema.names else None
     if reasons is not None and reasons.null_count < len(reasons):
         on_time = pc.and_(on_time, pc.is_null(reasons))
     if pc.all(on_time, min_count=0).as_py():
         return Judged(rows, event, ingest, on_time, None)
     reason = pc.if_else(pc.fill_null(future, False), "future", "late")
+    if behind is not None:
+        reason = pc.if_else(pc.and_(behind, pc.invert(pc.or_(late, future))), CLOCK, reason)
     reason = pc.if_else(known, reason, "no event time")
     if reasons is not None:
         reason = pc.coalesce(reasons.cast(pa.string()), reason)
@@ -109,7 +122,7 @@ def _micros(times: pa.Array, far: int) -> pa.Array:
 
 def is_dead(reason: str | None) -> bool:
     """Late and future rows are whole rows; everything else is not a usable row."""
-    return reason not in (None, "late", "future")
+    return reason not in (None, "late", "future", CLOCK)
 
 
 def side_rows(judged: Judged, pin: SourcePin, source: str, columns: list[str]) -> pa.RecordBatch:

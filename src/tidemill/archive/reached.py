@@ -1,0 +1,63 @@
+"""How far an archive has followed its log: said in the summary of every snapshot that follows it.
+
+Every partition is cut at the same frontier, so a partition that never had a row has one too. A
+snapshot that says nothing (a compaction, a foreign writer) has what its ancestors have.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+
+from tidemill.errors import SourceError
+
+if TYPE_CHECKING:
+    from pyiceberg.table.metadata import TableMetadata
+
+SUMMARY = "tidemill.archive"
+"""The summary's key: JSON, by partition."""
+
+
+@dataclass(frozen=True)
+class Reached:
+    """One partition of the log, as far as the archive holds it."""
+
+    next: int  # the first offset that is not in the archive
+    frontier: int  # every record with an ingest time before it is in the archive, µs
+    ingest: int | None = None  # the newest ingest time in the archive, µs; None without a row
+
+
+def to_summary(partitions: dict[int, Reached]) -> dict[str, str]:
+    """The property for a snapshot's summary."""
+    found = {str(number): asdict(partitions[number]) for number in sorted(partitions)}
+    return {SUMMARY: json.dumps(found, sort_keys=True)}
+
+
+def read_reached(metadata: TableMetadata, snapshot: int | None = None) -> dict[int, Reached]:
+    """How far a snapshot (default: the current one) follows the log; empty if nothing says so."""
+    number = metadata.current_snapshot_id if snapshot is None else snapshot
+    while number is not None:
+        found = metadata.snapshot_by_id(number)
+        if found is None:
+            break
+        text = found.summary.additional_properties.get(SUMMARY) if found.summary else None
+        if text is not None:
+            return _parse(text, number)
+        number = found.parent_snapshot_id
+    return {}
+
+
+def _parse(text: str, snapshot: int) -> dict[int, Reached]:
+    try:
+        return {int(number): Reached(**value) for number, value in json.loads(text).items()}
+    except (ValueError, TypeError, AttributeError) as error:
+        raise SourceError(
+            f"the summary of snapshot {snapshot} is damaged at {SUMMARY}: {error}",
+            fix="roll the table back to the snapshot before it",
+        ) from None
+
+
+def frontier_of(partitions: dict[int, Reached]) -> int | None:
+    """The archive's frontier: the smallest of its partitions; None without any."""
+    return min((found.frontier for found in partitions.values()), default=None)

@@ -1,0 +1,134 @@
+"""``run``, ``stop``: pipelines on the live log."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tidemill.cli.options import (
+    Instant,
+    Length,
+    common,
+    finish,
+    given,
+    history_options,
+    open_project,
+    pipeline_argument,
+    print_json,
+    run_argument,
+)
+
+if TYPE_CHECKING:
+    from tidemill.planning.manifest import Manifest
+    from tidemill.project import Project, RunResult, Until
+
+
+def until_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """When a run that has no end stops by itself."""
+    for option in (
+        click.option(
+            "--until-caught-up",
+            "caught_up",
+            is_flag=True,
+            help="Stop when all that the log has now is committed.",
+        ),
+        click.option(
+            "--until",
+            "until",
+            type=Instant(),
+            help="Stop when every row with an earlier ingest time is committed.",
+        ),
+        click.option("--for", "length", type=Length(), help="Stop after this long, e.g. 60s."),
+    ):
+        command = option(command)
+    return command
+
+
+def chosen_until(length: timedelta | None, until: datetime | None, caught_up: bool) -> Until | None:
+    """The options of :func:`until_options` as a value."""
+    from tidemill.project import Until
+
+    return Until(length, until, caught_up) if length or until or caught_up else None
+
+
+@click.command()
+@pipeline_argument
+@click.option(
+    "--from",
+    "start",
+    type=Instant(),
+    help="Begin with history: output from here on; then live, in the same query.",
+)
+@click.option(
+    "--start",
+    "begin",
+    type=click.Choice(["latest", "earliest"]),
+    default="latest",
+    show_default=True,
+    help="Without --from: where to begin in the log.",
+)
+@history_options
+@click.option("--rate", type=int, metavar="ROWS", help="At most about this many rows per second.")
+@click.option("--into", metavar="TABLE", help="Write into this table instead of the sink's.")
+@click.option("--trigger", type=Length(), help="How often to take what has come; default 1s.")
+@until_options
+@click.option("--supervise", is_flag=True, help="Start again by itself after a crash.")
+@common
+def run(pipeline: str, supervise: bool, config: Path, as_json: bool, **options: Any) -> None:
+    r"""Run a pipeline live, or from history straight into live.
+
+    Ctrl-C and 'tidemill stop RUN' stop cleanly; 'tidemill resume RUN' goes on.
+
+    \b
+    tidemill run plays_per_show                             from now on
+    tidemill run plays_per_show --from 2026-01-01T00:00Z    history first, then live
+    tidemill plan plays_per_show --from 2026-01-01T00:00Z   where the seam is
+    """
+    project = open_project(str(config))
+    goal = chosen_until(*(options.pop(name) for name in ("length", "until", "caught_up")))
+
+    def announce(manifest: Manifest) -> None:
+        click.echo(f"run {manifest.run}", err=as_json)
+
+    if supervise:
+        start = options.pop("start", None)
+        manifest = project.prepare(project.plan_run(pipeline, start, **given(options)))
+        announce(manifest)
+        finish(_supervised(project, manifest.run, config, goal), as_json)
+        return
+    from tidemill.cli.progress import ProgressLine
+
+    with ProgressLine() as line:
+        result = project.run(
+            pipeline, until=goal, on_start=announce, on_progress=line.show, **given(options)
+        )
+    finish(result, as_json)
+
+
+def _supervised(project: Project, run: str, config: Path, goal: Until | None) -> RunResult:
+    from tidemill.runtime.supervisor import supervise
+
+    supervise(
+        [sys.executable, "-m", "tidemill.cli", "resume", run, "--config", str(config)],
+        lambda: project.registry.totals(run).batches,
+        say=lambda text: click.echo(text, err=True),
+        goal=None if goal is None else goal.goal(datetime.now().astimezone()),
+    )
+    return project.status(run)
+
+
+@click.command()
+@run_argument
+@common
+def stop(run: str, config: Path, as_json: bool) -> None:
+    """Stop a running run cleanly, after its current slice; 'tidemill resume RUN' goes on."""
+    result = open_project(str(config)).stop(run)
+    if as_json:
+        print_json(result.to_json())
+    else:
+        click.echo(f"run {run} stops after its current slice; 'tidemill resume {run}' goes on")

@@ -1,0 +1,45 @@
+"""Where a live slice ends: the frontier first, then every partition's end at it.
+
+No row of a slice may lie at or after its frontier: Spark's watermark would overtake the rows of a
+slower partition. And no row before the frontier may be left behind, also not one that cannot be
+seen yet.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from tidemill.types import MILLISECOND
+
+
+@dataclass(frozen=True)
+class PartitionView:
+    """One partition of a live log, looked at after the clock was read."""
+
+    position: int  # the next offset to read
+    stable: int  # the last stable offset: rows before it can be read
+    high: int  # the high watermark: rows before it are in the log
+    full: int | None = None  # ingest time (µs) of the first row beyond the slice's budget
+    hidden: int | None = None  # ingest time of the first row that an open transaction hides
+
+    @property
+    def is_caught_up(self) -> bool:
+        """Whether nothing lies between what was read and the end of the log."""
+        return self.position == self.stable == self.high
+
+
+def find_frontier(
+    start: int, clock: int, slack: int, views: Iterable[PartitionView], widest: int
+) -> int:
+    """The end of the slice that begins at ``start``; ``start`` itself if there is none yet.
+
+    A partition that will be read to its end allows the clock less ``slack``. One with more rows
+    than the budget allows the time of the first row beyond it, one with an open transaction the
+    time of its first hidden row. A budget gives way by a millisecond rather than stand still: more
+    rows than it may have come at one moment.
+    """
+    hard, soft = [clock - slack], [start + widest]
+    for view in views:
+        hard += [view.hidden] if view.hidden is not None else []
+        soft += [view.full] if view.full is not None else []
+    found = min(*hard, max(min(soft), start + MILLISECOND))
+    return max(start, found // MILLISECOND * MILLISECOND)

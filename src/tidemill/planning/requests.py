@@ -1,0 +1,79 @@
+"""Requests from values as people give them: times and durations as text or as objects."""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from tidemill.errors import PlanError
+from tidemill.planning.plan import BackfillRequest, Beginning
+from tidemill.types import (
+    BEGINNING,
+    FOREVER,
+    TimeRange,
+    parse_duration,
+    parse_instant,
+    to_micros,
+)
+
+When = datetime | str
+Length = timedelta | str
+
+
+@dataclass(frozen=True)
+class Goal:
+    """When a run without an end stops by itself, cleanly; what is None is no goal."""
+
+    seconds: float | None = None
+    frontier: int | None = None  # every row with an ingest time before it is committed
+
+
+def request(pipeline: str, start: When, end: When, **options: Any) -> BackfillRequest:
+    """A request from values as people give them."""
+    for name in ("slice", "warm_up", "look_ahead"):
+        if options.get(name) is not None:
+            options[name] = parse_duration(options[name])
+    for name in ("regions", "where"):
+        given = options.get(name)
+        if given is not None:
+            options[name] = (given,) if isinstance(given, str) else tuple(given)
+    if options.get("slice") is not None and options.get("slice_rows") is not None:
+        raise PlanError("--slice and --slice-rows exclude each other", fix="give one of them")
+    rate = options.get("rate")
+    if rate is not None and rate <= 0:
+        raise PlanError(f"--rate {rate} is not a positive number of rows per second")
+    return BackfillRequest(pipeline, TimeRange(_moment(start), _moment(end)), **options)
+
+
+def run_request(
+    pipeline: str, start: When | None, begin: str = "latest", **options: Any
+) -> BackfillRequest:
+    """A request for a run that goes on live, from values as people give them."""
+    if begin not in ("latest", "earliest"):
+        raise PlanError(
+            f"a run begins at 'latest' or 'earliest', not at {begin!r}", fix="or give --from"
+        )
+    chosen = Beginning(begin) if start is None else Beginning.HISTORY
+    if options.get("trigger") is not None:
+        options["trigger"] = parse_duration(options["trigger"])
+    first = BEGINNING if start is None else _moment(start)
+    return request(pipeline, first, FOREVER, live=chosen, **options)
+
+
+@dataclass(frozen=True)
+class Until:
+    """When a run without an end stops by itself: after a while, at a frontier, caught up."""
+
+    length: Length | None = None
+    moment: When | None = None
+    caught_up: bool = False
+
+    def goal(self, now: datetime) -> Goal:
+        """What the driver watches. Caught up: with all that the log had when the run began."""
+        moments = [now] if self.caught_up else []
+        moments += [] if self.moment is None else [_moment(self.moment)]
+        seconds = None if self.length is None else parse_duration(self.length).total_seconds()
+        return Goal(seconds, max(map(to_micros, moments)) if moments else None)
+
+
+def _moment(value: When) -> datetime:
+    return parse_instant(value) if isinstance(value, str) else value

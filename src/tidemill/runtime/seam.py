@@ -1,0 +1,104 @@
+"""When history is read: lay on what the archive has grown by, or go over to the live log.
+
+Both in one query with one checkpoint. The decision is written before a source can act on it, and
+a snapshot is tagged before the decision names it.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from tidemill.archive.catalog import keep_tags, load_table, open_catalog
+from tidemill.planning.offsets import latest_entry
+from tidemill.planning.slices import DEFAULT_SLICE_ROWS, cut_by_rows
+from tidemill.runtime.liveplan import archive_leg, is_kafka, open_log, require_seam
+from tidemill.sources.kafka import LogAway
+from tidemill.sources.lag import Lag, write_lag
+from tidemill.sources.legs import Course, Extension, metadata_path, read_course, write_course
+from tidemill.sources.opening import keep_metadata, open_reader
+from tidemill.types import from_micros
+
+if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
+
+    from tidemill.config.loader import LoadedConfig
+    from tidemill.planning.manifest import Leg, Manifest, SourcePin
+    from tidemill.runtime.run import RunFolder
+
+_LOG = logging.getLogger(__name__)
+_PAUSE = 0.5
+_KEPT = 8
+
+
+class SeamWatch:
+    """Looks whether all sources stand at their seams, and decides how they go on."""
+
+    def __init__(self, loaded: LoadedConfig, folder: RunFolder, manifest: Manifest) -> None:
+        """Nothing is opened before a seam is reached."""
+        self.loaded, self.folder, self.manifest = loaded, folder, manifest
+        self._course = read_course(folder.path, manifest)
+        self._looked = 0.0
+
+    def look(self) -> None:
+        """Called often by the driver; cheap until there is something to decide."""
+        if self._course.is_live or time.monotonic() - self._looked < _PAUSE:
+            return
+        self._looked = time.monotonic()
+        entry = latest_entry(self.folder.checkpoint)
+        if entry is None:
+            return
+        reached = entry.slowest()
+        if all(reached.get(name, 0) >= seam for name, seam in self._course.seams().items()):
+            try:
+                self._course = self._decide(self._course)
+            except LogAway as away:
+                now = time.time_ns() // 1_000
+                for name, frontier in reached.items():
+                    lag = Lag(now, frontier, waiting=str(away), since=now)
+                    write_lag(self.folder.path, name, lag)
+                return
+            write_course(self.folder.path, self._course)
+
+    def _decide(self, course: Course) -> Course:
+        catalog = open_catalog(self.loaded)
+        pins = {name: self._current(catalog, pin) for name, pin in self.manifest.sources.items()}
+        legs = {name: archive_leg(catalog, pin) for name, pin in pins.items()}
+        seams = course.seams()
+        if any(leg.seam - seams[name] > self.manifest.misalignment for name, leg in legs.items()):
+            return self._extend(catalog, course, pins, legs)
+        for name, pin in self.manifest.sources.items():
+            if is_kafka(pin):
+                require_seam(pin, course.legs(name)[-1], open_log(self.loaded, pin).look())
+        _LOG.info("run %s goes live at %s", self.manifest.run, seams)
+        return replace(course, switched=True)
+
+    def _current(self, catalog: Catalog, pin: SourcePin) -> SourcePin:
+        metadata = load_table(catalog, pin.location, f"stream {pin.stream}").metadata
+        return replace(
+            pin, snapshot=metadata.current_snapshot_id, schema_id=metadata.current_schema_id
+        )
+
+    def _extend(
+        self, catalog: Catalog, course: Course, pins: dict[str, SourcePin], legs: dict[str, Leg]
+    ) -> Course:
+        seams = course.seams()
+        legs = {
+            name: leg if leg.seam > seams[name] else course.legs(name)[-1]
+            for name, leg in legs.items()
+        }
+        number = len(course.extensions) + 1
+        low, high = min(seams.values()), max(leg.seam for leg in legs.values())
+        extents = []
+        for name, pin in pins.items():
+            table = load_table(catalog, pin.location, f"stream {pin.stream}")
+            if pin.snapshot is not None:
+                keep_tags(table, pin.snapshot, self.manifest.run, _KEPT)
+            keep_metadata(pin, catalog, metadata_path(self.folder.path, name, number))
+            extents += [e for _, e in open_reader(pin, catalog).extents(low, high)]
+        widest = from_micros(self.manifest.misalignment) - from_micros(0)
+        boundaries = cut_by_rows((low, high), extents, DEFAULT_SLICE_ROWS, widest)
+        _LOG.info("run %s reads history on to %s", self.manifest.run, from_micros(high))
+        return replace(course, extensions=(*course.extensions, Extension(boundaries, legs)))

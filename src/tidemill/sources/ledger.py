@@ -1,0 +1,80 @@
+"""Which live slices were decided. A slice is decided once, whoever asks, however often.
+
+A live log grows while one looks at it, so a decision cannot be computed again: it is written down
+before it is used. A stream that a pipeline uses twice goes through the same slices in both uses,
+and so does a run that died between the decision and Spark's own note of it, or that was rewound.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+from tidemill.errors import RunError
+from tidemill.planning.offsets import Offset
+
+
+class Ledger:
+    """The decided slices of one source of one run: a file per slice, named by its start."""
+
+    def __init__(self, run: Path, source: str) -> None:
+        """``run`` is the run's folder."""
+        self.folder = run / "slices" / source
+
+    def after(self, frontier: int) -> Offset | None:
+        """The end of the slice that begins at this frontier, if it was decided."""
+        path = self._path(frontier)
+        try:
+            return Offset.from_json(json.loads(path.read_text("utf-8")))
+        except FileNotFoundError:
+            return None
+        except (ValueError, KeyError, TypeError) as error:
+            raise RunError(
+                f"a decided slice cannot be read: {error}",
+                where=str(path),
+                fix="restore the file from a copy, or start a new run",
+            ) from None
+
+    def ending(self, frontier: int) -> Offset | None:
+        """The end of the decided slice that ends at this frontier."""
+        found = (self.after(int(path.stem)) for path in self.folder.glob("*.json"))
+        return next((end for end in found if end is not None and end.frontier == frontier), None)
+
+    def decide(self, frontier: int, end: Offset) -> Offset:
+        """Write a decision down; returns the one that holds, which may be an earlier one."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        draft = self.folder / f"{frontier}.{os.getpid()}.tmp"
+        draft.write_text(json.dumps(end.to_json()), "utf-8")
+        try:
+            os.link(draft, self._path(frontier))
+        except FileExistsError:
+            pass
+        finally:
+            draft.unlink()
+        return self.after(frontier) or end
+
+    def between(self, start: int, end: int) -> list[Offset]:
+        """The ends of the decided slices from one frontier to another, in order."""
+        found: list[Offset] = []
+        at = start
+        while at < end:
+            following = self.after(at)
+            if following is None:
+                raise RunError(
+                    f"the slice after {at} is not in the ledger",
+                    where=str(self.folder),
+                    fix="restore the run's folder from a copy, or start a new run",
+                )
+            found.append(following)
+            at = following.frontier
+        return found
+
+    def forget(self, before: int) -> None:
+        """Remove slices that begin before this frontier: no batch can be repeated that far back."""
+        for path in self.folder.glob("*.json"):
+            if int(path.stem) < before:
+                path.unlink(missing_ok=True)
+
+    def _path(self, frontier: int) -> Path:
+        return self.folder / f"{frontier}.json"

@@ -1,0 +1,118 @@
+"""The course of a run: its manifest, and what it decided since about history and the live log.
+
+A run into the live log may find that the archive has grown beyond what was pinned: then another
+leg of history is laid on, else it goes live. Only the run's driver decides, one decision after the
+other, each written whole before any source can act on it.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from tidemill.planning.manifest import Leg, Manifest
+from tidemill.planning.offsets import latest_entry
+
+_NAME = "course.json"
+
+
+@dataclass(frozen=True)
+class Extension:
+    """One more leg of history for every source."""
+
+    boundaries: tuple[int, ...]
+    legs: dict[str, Leg]
+
+
+@dataclass(frozen=True)
+class Course:
+    """Where the sources of a run go."""
+
+    manifest: Manifest
+    extensions: tuple[Extension, ...] = ()
+    switched: bool = False
+
+    @property
+    def is_live(self) -> bool:
+        """Whether sources go on with the live log when they are through with history."""
+        return not self.manifest.ends and (self.switched or not self.has_history)
+
+    @property
+    def has_history(self) -> bool:
+        """Whether the run begins with history."""
+        return len(self.manifest.boundaries) > 1
+
+    def legs(self, source: str) -> list[Leg]:
+        """The source's legs of history in order; empty for a run that has an end."""
+        first = self.manifest.sources[source].leg
+        if first is None:
+            return []
+        return [first, *(extension.legs[source] for extension in self.extensions)]
+
+    def frontiers(self, source: str) -> tuple[int, ...]:
+        """The frontiers of the source that are planned."""
+        legs = self.legs(source)
+        if not legs:
+            return self.manifest.frontiers
+        lists = [self.manifest.boundaries, *(found.boundaries for found in self.extensions)]
+        edges = [lists[0][0]]
+        for boundaries, leg in zip(lists, legs, strict=True):
+            edges += [b for b in boundaries if edges[-1] < b < leg.seam]
+            edges += [leg.seam] if leg.seam > edges[-1] else []
+        return tuple(edges)
+
+    def leg_before(self, source: str, frontier: int) -> int:
+        """Which leg a slice that ends at this frontier lies in."""
+        legs = self.legs(source)
+        return next((n for n, leg in enumerate(legs) if frontier <= leg.seam), 0)
+
+    def seams(self) -> dict[str, int]:
+        """Where each source leaves history, as far as it is decided."""
+        return {source: self.frontiers(source)[-1] for source in self.manifest.sources}
+
+    def room(self, run: Path, source: str, frontier: int) -> int:
+        """How wide the next live slice may be (µs): no source runs far ahead of another."""
+        widest = self.manifest.misalignment
+        others = [name for name in self.manifest.sources if name != source]
+        entry = latest_entry(run / "checkpoint") if others else None
+        if entry is None:
+            return widest
+        begun = {name: found[0] for name, found in self._starts().items()}
+        slowest = min(min(entry.frontiers.get(name, (begun[name],))) for name in others)
+        return max(0, min(widest, slowest + widest - frontier))
+
+    def _starts(self) -> dict[str, tuple[int, ...]]:
+        return {source: self.frontiers(source) for source in self.manifest.sources}
+
+
+def read_course(run: Path, manifest: Manifest) -> Course:
+    """The course as it is now."""
+    try:
+        value = json.loads((run / _NAME).read_text("utf-8"))
+    except FileNotFoundError:
+        return Course(manifest)
+    extensions = tuple(
+        Extension(
+            tuple(found["boundaries"]),
+            {source: Leg(**leg) for source, leg in found["legs"].items()},
+        )
+        for found in value["extensions"]
+    )
+    return Course(manifest, extensions, value["switched"])
+
+
+def write_course(run: Path, course: Course) -> None:
+    """Put a decision in force. The driver alone does it."""
+    value = {
+        "extensions": [asdict(extension) for extension in course.extensions],
+        "switched": course.switched,
+    }
+    draft = run / f"{_NAME}.tmp"
+    draft.write_text(json.dumps(value), "utf-8")
+    draft.replace(run / _NAME)
+
+
+def metadata_path(run: Path, source: str, leg: int) -> Path:
+    """The pinned metadata of a source's table, for one leg."""
+    return run / "tables" / (f"{source}.json" if leg == 0 else f"{source}@{leg}.json")

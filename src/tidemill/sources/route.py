@@ -1,0 +1,88 @@
+"""The offsets a source goes through, in order: planned ones of history, decided ones of the log.
+
+Loads no Arrow: Spark asks for it while the rest of a source is still being opened.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tidemill.planning.manifest import Manifest, next_boundary
+from tidemill.planning.offsets import Offset
+from tidemill.sources.journal import repeated_end
+from tidemill.sources.ledger import Ledger
+from tidemill.sources.legs import Course, read_course
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Decide = Callable[[Offset, int, int | None], Offset | None]
+    """Where the slice after an offset ends: (start, widest in µs, rows per second)."""
+
+
+class Route:
+    """One source of a run, from its first offset on."""
+
+    def __init__(self, options: dict[str, str]) -> None:
+        """The options are the data source's."""
+        self.folder = Path(options["run"])
+        self.source = options["source"]
+        self.manifest = Manifest.from_json((self.folder / "manifest.json").read_text("utf-8"))
+        self.pin = self.manifest.sources[self.source]
+        self.ledger = Ledger(self.folder, self.source)
+
+    @property
+    def course(self) -> Course:
+        """The manifest, and what the run decided since."""
+        return read_course(self.folder, self.manifest)
+
+    @property
+    def frontiers(self) -> tuple[int, ...]:
+        """The planned frontiers: all of a backfill's, history's of other runs."""
+        return self.course.frontiers(self.source)
+
+    def first(self) -> Offset:
+        """Before the first slice."""
+        return Offset(self.source, self.frontiers[0])
+
+    def next(self, start: Offset, released: int | None, decide: Decide) -> Offset:
+        """Where the next slice ends, if that is decided and released; else ``start``.
+
+        After a rewind a batch ends where it ended before.
+        """
+        course = self.course
+        planned = course.frontiers(self.source)
+        if start.frontier < planned[-1]:
+            repeated = repeated_end(self.folder, self.source)
+            planned = planned if repeated is None else (repeated,)
+            found = next_boundary(planned, start.frontier, released)
+            return start if found == start.frontier else Offset(self.source, found)
+        if not course.is_live or (released is not None and released <= start.frontier):
+            return start
+        known = self.ledger.after(start.frontier)
+        if known is None:
+            room = course.room(self.folder, self.source, start.frontier)
+            known = decide(self.placed(start), room, self.manifest.rate)
+            known = known and self.ledger.decide(start.frontier, known)
+        return known or start
+
+    def placed(self, start: Offset) -> Offset:
+        """The offset with its place in the live log: the first live slice begins at the seam."""
+        if start.is_live:
+            return start
+        legs = self.course.legs(self.source)
+        if not legs:
+            return start
+        return replace(start, positions=legs[-1].positions, snapshot=legs[-1].snapshot)
+
+    def slices(self, start: int, end: int) -> list[tuple[Offset, Offset]]:
+        """Every slice from one frontier to another."""
+        planned = self.frontiers
+        edges = [Offset(self.source, f) for f in planned if start <= f <= end]
+        if end > planned[-1]:
+            edges = edges or [self.ledger.ending(start) or Offset(self.source, start)]
+            edges += self.ledger.between(edges[-1].frontier, end)
+        return list(pairwise(edges))

@@ -1,0 +1,49 @@
+"""Live, archived, replayed, and from history into live: the same rows."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from tests.live.yard import Yard, cut
+from tidemill.project import Until
+from tidemill.testing import assert_same_rows
+from tidemill.types import from_micros
+
+pytestmark = [pytest.mark.spark, pytest.mark.kafka]
+
+
+@pytest.mark.parametrize("pipeline", ["counted", "native"])
+def test_live_equals_backfill_equals_hybrid(pipeline, tmp_path, broker, topic, spark):
+    broker.create_topic(topic, partitions=3)
+    yard = Yard(tmp_path, broker, topic, spark)
+    yard.produce(1, 300, 2, pause=0.3)  # partition 2 stays empty
+    closing = Until(moment=datetime.now(UTC) + timedelta(seconds=8))  # all that came is closed
+    live = yard.project.run(pipeline, begin="earliest", until=closing, spark=spark)
+    captured = yard.capture()
+    assert captured.totals.read == 300
+    closed = from_micros(live.totals.frontier) - timedelta(seconds=4 + 2 + 1)
+    start = closed - timedelta(days=1)
+    backfill = yard.project.backfill(
+        pipeline, start, closed, slice="3 s", into="marts.again", spark=spark
+    )
+    found = cut(yard.rows(f"marts.{pipeline}"), None, closed, "window_start")
+    assert found
+    assert_same_rows(yard.rows("marts.again"), found, "live and backfill")
+    for side in ("late", "dead"):
+        assert_same_rows(
+            yard.rows(f"marts.again__{side}"), yard.rows(f"marts.{pipeline}__{side}"), side
+        )
+    assert backfill.totals.dead == live.totals.dead > 0
+    assert live.totals.late > 0
+    yard.produce(2, 200, 2, pause=0.2)
+    closing = Until(moment=datetime.now(UTC) + timedelta(seconds=8))
+    hybrid = yard.project.run(
+        pipeline, start, until=closing, into="marts.hybrid", slice="5 s", spark=spark
+    )
+    again = yard.project.resume(live.run, until=closing, spark=spark)
+    assert hybrid.phase is not None and hybrid.phase.name == "live"
+    closed = from_micros(min(hybrid.totals.frontier, again.totals.frontier)) - timedelta(seconds=7)
+    one = cut(yard.rows(f"marts.{pipeline}"), None, closed, "window_start")
+    other = cut(yard.rows("marts.hybrid"), None, closed, "window_start")
+    assert_same_rows(other, one, "live and hybrid")
+    assert len(one) > len(found)
