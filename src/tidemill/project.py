@@ -26,9 +26,7 @@ from tidemill.runtime.results import Progress, RunResult
 from tidemill.runtime.run import RunFolder, new_run_id
 from tidemill.sources.control import read_control, update_control
 from tidemill.sources.opening import keep_metadata
-from tidemill.types import (
-    parse_duration,
-)
+from tidemill.types import BEGINNING, parse_duration, to_micros
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -175,6 +173,47 @@ class Project:
         on_start(manifest)
         return self._execute(manifest, on_progress, spark, until)
 
+    def prepare_recovery(
+        self,
+        pipeline: str,
+        lost: str = "latest",
+        *,
+        spark: SparkSession | None = None,
+        **options: Any,
+    ) -> Manifest:
+        """Fix a run that goes on where one ended whose checkpoint is lost.
+
+        Its state is rebuilt from the archive; what the lost run gave is not given again. ``lost``
+        is that run's id, or the latest one that wrote the pipeline's tables.
+        """
+        from tidemill.runtime.recovery import find_lost, output_start, recover
+
+        catalog = open_catalog(self.loaded)
+        plan = self.plan_run(pipeline, datetime.now(UTC), spark=spark, **options)
+        draft = pipeline_manifest(self.loaded, plan, new_run_id(plan.created))
+        tables = [sink.table for sink in draft.sinks.values()]
+        lost, stamps = find_lost(catalog, [*tables, draft.late_table, draft.dead_table], lost)
+        self._require_lost(lost)
+        start = output_start(stamps.values(), plan)
+        plan = self.plan_run(pipeline, start, spark=spark, **options)
+        manifest = pipeline_manifest(self.loaded, plan, draft.run)
+        begin = self._output_of(lost, manifest)
+        return self._fix(replace(recover(manifest, stamps), output=begin))
+
+    def _require_lost(self, run: str) -> None:
+        """A run that can still go on must not be recovered: both would write."""
+        if any(record.run == run for record in self.registry.runs()):
+            folder = RunFolder.of(self.loaded.home, run)
+            if is_held(folder.path):
+                raise RunError(f"the run {run} is running", fix=f"'tidemill stop {run}' first")
+            self.registry.set_state(run, RunState.CANCELLED, "its checkpoint was lost; recovered")
+
+    def _output_of(self, run: str, manifest: Manifest) -> tuple[int, int]:
+        """The range the lost run wrote, if its manifest is still there."""
+        with contextlib.suppress(RunError):
+            return RunFolder.of(self.loaded.home, run).read_manifest().output
+        return (to_micros(BEGINNING), manifest.output[1])
+
     def capture(
         self,
         streams: Sequence[str],
@@ -318,7 +357,7 @@ class Project:
             run=run,
             pipeline=record.pipeline,
             state=record.state,
-            outputs={name: sink.table for name, sink in manifest.sinks.items()},
+            outputs={name: sink.place for name, sink in manifest.sinks.items()},
             late=manifest.late_table,
             dead=manifest.dead_table,
             totals=totals,

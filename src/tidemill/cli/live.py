@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +22,7 @@ from tidemill.cli.options import (
     print_json,
     run_argument,
 )
+from tidemill.errors import PlanError
 
 if TYPE_CHECKING:
     from tidemill.planning.manifest import Manifest
@@ -76,6 +77,15 @@ def chosen_until(length: timedelta | None, until: datetime | None, caught_up: bo
 @click.option("--rate", type=int, metavar="ROWS", help="At most about this many rows per second.")
 @click.option("--into", metavar="TABLE", help="Write into this table instead of the sink's.")
 @click.option("--trigger", type=Length(), help="How often to take what has come; default 1s.")
+@click.option(
+    "--recover-from-archive",
+    "lost",
+    is_flag=False,
+    flag_value="latest",
+    metavar="[RUN]",
+    help="The checkpoint is lost: rebuild the state from the archive and go on after the last "
+    "commit of that run (default: the latest).",
+)
 @until_options
 @click.option("--supervise", is_flag=True, help="Start again by itself after a crash.")
 @common
@@ -92,32 +102,44 @@ def run(pipeline: str, supervise: bool, config: Path, as_json: bool, **options: 
     project = open_project(str(config))
     goal = chosen_until(*(options.pop(name) for name in ("length", "until", "caught_up")))
 
-    def announce(manifest: Manifest) -> None:
-        click.echo(f"run {manifest.run}", err=as_json)
-
+    manifest = _prepare(project, pipeline, given(options))
+    announce(manifest, as_json)
     if supervise:
-        start = options.pop("start", None)
-        manifest = project.prepare(project.plan_run(pipeline, start, **given(options)))
-        announce(manifest)
-        finish(_supervised(project, manifest.run, config, goal), as_json)
+        finish(keep_going(project, manifest.run, config, goal), as_json)
         return
     from tidemill.cli.progress import ProgressLine
 
     with ProgressLine() as line:
-        result = project.run(
-            pipeline, until=goal, on_start=announce, on_progress=line.show, **given(options)
-        )
+        result = project.resume(manifest.run, until=goal, on_progress=line.show)
     finish(result, as_json)
 
 
-def _supervised(project: Project, run: str, config: Path, goal: Until | None) -> RunResult:
+def _prepare(project: Project, pipeline: str, options: dict[str, Any]) -> Manifest:
+    lost, start = options.pop("lost", None), options.pop("start", None)
+    if lost is None:
+        return project.prepare(project.plan_run(pipeline, start, **options))
+    if start is not None or options.pop("begin", "latest") != "latest":
+        raise PlanError(
+            "--recover-from-archive goes on where the lost run ended",
+            fix="leave --from and --start out",
+        )
+    return project.prepare_recovery(pipeline, lost, **options)
+
+
+def announce(manifest: Manifest, as_json: bool) -> None:
+    """The run's id comes first: it is what every other command takes."""
+    click.echo(f"run {manifest.run}", err=as_json)
+
+
+def keep_going(project: Project, run: str, config: Path, goal: Until | None) -> RunResult:
+    """Drive a prepared run in processes of its own, started again when they die."""
     from tidemill.runtime.supervisor import supervise
 
     supervise(
         [sys.executable, "-m", "tidemill.cli", "resume", run, "--config", str(config)],
         lambda: project.registry.totals(run).batches,
         say=lambda text: click.echo(text, err=True),
-        goal=None if goal is None else goal.goal(datetime.now().astimezone()),
+        goal=None if goal is None else goal.goal(datetime.now(UTC)),
     )
     return project.status(run)
 

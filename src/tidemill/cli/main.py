@@ -11,8 +11,11 @@ from typing import Any
 import click
 
 from tidemill import __version__
+from tidemill.cli.archive import archive
 from tidemill.cli.backfill import backfill, plan, resume
+from tidemill.cli.capture import capture
 from tidemill.cli.inspect import late, state
+from tidemill.cli.live import run, stop
 from tidemill.cli.options import redact
 from tidemill.cli.runs import cancel, pause, rewind, runs, status
 from tidemill.cli.start import completion, doctor, init, schema
@@ -64,13 +67,14 @@ def _quieten_spark() -> None:
 @click.group(cls=Edge, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="tidemill")
 def cli() -> None:
-    r"""Write a streaming pipeline once; run it over any stretch of its history.
+    r"""Write a streaming pipeline once; run it live, over its history, or both.
 
     \b
     Start here:
       tidemill init                 a small working project in this folder
       tidemill plan PIPELINE …      the dry run: what a backfill would read
       tidemill backfill PIPELINE …  recompute a range into a shadow table
+      tidemill run PIPELINE         live; with --from, history first
       tidemill runs                 what ran, and how it ended
       tidemill late PIPELINE        which rows came late, and which lateness would do
     """
@@ -78,12 +82,13 @@ def cli() -> None:
 
 for command in (
     *(init, doctor, schema, completion),
-    *(plan, backfill, resume),
-    *(runs, status, pause, cancel, rewind),
-    *(late, state),
+    *(plan, backfill, run, resume),
+    *(runs, status, stop, pause, cancel, rewind),
+    *(late, state, archive),
 ):
     cli.add_command(command)
-for command in (cli, *cli.commands.values()):
+archive.add_command(capture)
+for command in (cli, *cli.commands.values(), *archive.commands.values()):
     # click's sign for lines to leave as they are is a control character; docstrings spell it out
     command.help = (command.help or "").replace(r"\b", "\b")
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
+from datetime import UTC, datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, cast
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from tidemill.types import show_instant
+from tidemill.types import from_micros, show_instant
 
 if TYPE_CHECKING:
     from tidemill.project import Progress as RunProgress
@@ -65,7 +66,7 @@ class ProgressLine:
         if self._first is None:
             self._first = (now, progress.share, rows)
         fields = {
-            "slices": f"slice {progress.slices_done}/{progress.slices}",
+            "slices": _phase(progress),
             "rows": f"{rows:,} rows, {rows / max(0.001, now - self._began):,.0f} rows/s",
             "left": self._left(now, progress.share),
             "watermark": (
@@ -74,10 +75,11 @@ class ProgressLine:
         }
         self._bar.update(self._task, completed=progress.share, **cast("dict[str, Any]", fields))
         if not self.console.is_terminal and (
-            now - self._printed > _LINE_EVERY or progress.share >= 1
+            now - self._printed > _LINE_EVERY or (progress.share >= 1 and not progress.is_live)
         ):
             self._printed = now
-            parts = [fields["slices"], f"{progress.share:.0%}", *list(fields.values())[1:]]
+            share = "" if progress.is_live else f"{progress.share:.0%}"
+            parts = [fields["slices"], share, *list(fields.values())[1:]]
             self.console.print(
                 "  ".join(part for part in parts if part), highlight=False, soft_wrap=True
             )
@@ -90,3 +92,10 @@ class ProgressLine:
         seconds = int((1 - share) / pace)
         minutes, seconds = divmod(seconds, 60)
         return f"{minutes}m {seconds:02d}s left" if minutes else f"{seconds}s left"
+
+
+def _phase(progress: RunProgress) -> str:
+    if not progress.is_live:
+        return f"slice {progress.slices_done}/{progress.slices}"
+    behind = (datetime.now(UTC) - from_micros(progress.totals.frontier or 0)).total_seconds()
+    return f"live, {behind:,.1f} s behind"

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from tidemill.planning.manifest import SourcePin
     from tidemill.planning.plan import BackfillPlan
     from tidemill.project import RunResult
+    from tidemill.runtime.phase import Phase
     from tidemill.runtime.registry import RunRecord
 
 _SHOWN = 12
@@ -57,10 +58,17 @@ def show_plan(plan: BackfillPlan, every: bool) -> None:
 
 def _show_source(out: Console, name: str, pin: SourcePin, late: str) -> None:
     snapshot = f"snapshot {pin.snapshot}" if pin.kind == "iceberg" else f"{len(pin.files)} files"
+    snapshot = "no archive yet" if pin.kind == "kafka" else snapshot
     where = escape(f" where {redact(pin.where)}") if pin.where else ""
     out.print(f"[bold]{name}[/]  {pin.location}{where}  [dim]{snapshot}[/]")
     out.print(f"  columns  {', '.join(pin.columns)}")
-    out.print(f"  late     {late}\n")
+    out.print(f"  late     {late}")
+    if pin.live is not None and pin.leg is not None:
+        log = "topic" if pin.live.kind == "kafka" else "the tail of"
+        at = show_instant(from_micros(pin.leg.seam))
+        places = ", ".join(f"{number}: {offset}" for number, offset in pin.leg.positions.items())
+        out.print(f"  seam     {at}, then {log} {pin.live.location}  [dim]{places}[/]")
+    out.print()
 
 
 def _slices(plan: BackfillPlan, every: bool) -> Table:
@@ -108,10 +116,15 @@ def show_result(result: RunResult) -> None:
     out = console()
     totals = result.totals
     color = _STATES.get(result.state, "white")
+    where = f"slice {result.slices_done}/{result.slices}"
+    if result.phase is not None and result.phase.name == "live":
+        where = f"live, {totals.batches:,} batches"
     out.print(
-        f"[{color}]{result.state}[/]  run {result.run}  {result.pipeline}  slice "
-        f"{result.slices_done}/{result.slices}  {result.seconds:.1f} s"
+        f"[{color}]{result.state}[/]  run {result.run}  {result.pipeline}  {where}  "
+        f"{result.seconds:.1f} s"
     )
+    if result.phase is not None:
+        _show_phase(out, result.phase)
     out.print(
         f"  in {totals.read:,} = on time {totals.on_time:,} + late {totals.late:,} + dead "
         f"{totals.dead:,}"
@@ -119,11 +132,31 @@ def show_result(result: RunResult) -> None:
     out.print(f"  out {totals.out:,}, outside the range {totals.suppressed:,}")
     for name, table in result.outputs.items():
         out.print(f"  {name:<7} {table}")
-    out.print(f"  late    {result.late}\n  dead    {result.dead}")
+    if result.late:
+        out.print(f"  late    {result.late}\n  dead    {result.dead}")
     if result.error:
         out.print(f"  [red]{escape(redact(result.error))}[/]")
     if result.state in ("stopped", "failed"):
         out.print(f"  next: tidemill resume {result.run}")
+
+
+def _show_phase(out: Console, phase: Phase) -> None:
+    """Where a run without an end is: its seam, and how far behind each log."""
+    for source, seam in phase.seams.items():
+        out.print(f"  {source:<7} leaves history at {show_instant(from_micros(seam))}")
+    for source, lag in phase.lags.items():
+        rows = sum(lag.rows.values())
+        parts = ", ".join(f"{number}: {count:,}" for number, count in lag.rows.items() if count)
+        behind = max(0, lag.at - lag.frontier) / 1e6
+        out.print(
+            f"  {source:<7} {rows:,} rows behind, {behind:,.1f} s"
+            + (f"  [dim]by partition {parts}[/]" if parts else "")
+        )
+        if lag.waiting is not None:
+            since = "" if lag.since is None else f" since {show_instant(from_micros(lag.since))}"
+            out.print(f"  [yellow]{source} waits{since}: {escape(redact(lag.waiting))}[/]")
+    if not phase.is_exact:
+        out.print("  [yellow]not exact: rows came behind a frontier that the clock had moved[/]")
 
 
 def show_runs(records: list[RunRecord]) -> None:

@@ -35,11 +35,12 @@ def find_frontier(
     A partition that will be read to its end allows the clock less ``slack``. One with more rows
     than the budget allows the time of the first row beyond it, one with an open transaction the
     time of its first hidden row. A budget gives way by a millisecond rather than stand still: more
-    rows than it may have come at one moment.
+    rows than it may have come at one moment. Nothing else gives way.
     """
-    hard, soft = [clock - slack], [start + widest]
+    found = min(clock - slack, start + widest)
     for view in views:
-        hard += [view.hidden] if view.hidden is not None else []
-        soft += [view.full] if view.full is not None else []
-    found = min(*hard, max(min(soft), start + MILLISECOND))
+        if view.hidden is not None:
+            found = min(found, view.hidden)
+        if view.full is not None:
+            found = min(found, max(view.full, start + MILLISECOND))
     return max(start, found // MILLISECOND * MILLISECOND)

@@ -33,6 +33,17 @@ class Leg:
     snapshot: int | None = None
     schema_id: int | None = None
     positions: dict[str, int] = field(default_factory=dict)  # first offset per partition after it
+    boundaries: tuple[int, ...] = ()  # the source's own; without them, those of all sources
+
+
+@dataclass(frozen=True)
+class Stamp:
+    """A commit of a lost run, as a table tells it."""
+
+    frontiers: dict[str, int]
+    before: dict[str, int]  # of the batch before
+    watermark: int  # Spark's, ms
+    positions: dict[str, dict[str, int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -64,15 +75,22 @@ class SourcePin:
 
 @dataclass(frozen=True)
 class SinkPin:
-    """One output as a run writes it."""
+    """One output as a run writes it. Holds no secret."""
 
-    table: str
+    table: str  # empty for a topic
     time: str | None
     partition_by: str
     schema: str  # Spark's JSON
     key: tuple[str, ...] = ()
     region: str | None = None  # partitions a table beside its time
     order: tuple[str, ...] = ()  # rows of a file stand in this order
+    kind: str = "iceberg"  # or kafka
+    topic: str | None = None
+
+    @property
+    def place(self) -> str:
+        """Where the rows go, as people are told: a table's name, or ``kafka:topic``."""
+        return self.table if self.topic is None else f"{self.kind}:{self.topic}"
 
 
 @dataclass(frozen=True)
@@ -102,6 +120,8 @@ class Manifest:
     keep_batches: int = 10
     ends: bool = True  # has a planned end; a live run has none
     misalignment: int = 0  # µs a source may run ahead of another; 0: boundaries see to it
+    steps: tuple[dict[str, int], ...] = ()  # frontiers that all sources take together
+    discard: dict[str, Stamp] = field(default_factory=dict)  # by table: it has what comes before
     code: bool = True  # False: rows go to the sinks as they are, output by source
     version: int = VERSION
 
@@ -157,8 +177,17 @@ class Manifest:
                 "sinks": sinks,
                 "output": tuple(value["output"]),
                 "boundaries": tuple(value["boundaries"]),
+                "steps": tuple(value.get("steps", ())),
+                "discard": {
+                    name: Stamp(**stamp) for name, stamp in value.get("discard", {}).items()
+                },
             }
         )
+
+
+def leg_from(value: dict[str, Any]) -> Leg:
+    """A leg from its JSON."""
+    return Leg(**{**value, "boundaries": tuple(value.get("boundaries", ()))})
 
 
 def _source_pin(value: dict[str, Any]) -> SourcePin:
@@ -169,7 +198,7 @@ def _source_pin(value: dict[str, Any]) -> SourcePin:
             "columns": tuple(value["columns"]),
             "files": tuple(value["files"]),
             "live": None if live is None else LivePin(**live),
-            "leg": None if leg is None else Leg(**leg),
+            "leg": None if leg is None else leg_from(leg),
         }
     )
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
+from tidemill.config.sink import KafkaSink, is_topic
+from tidemill.config.stream import KafkaLive
 from tidemill.errors import PlanError
 from tidemill.planning.manifest import Manifest, SinkPin
 from tidemill.planning.plan import Beginning
@@ -12,6 +15,8 @@ from tidemill.types import Mode, micros_of, to_micros
 
 if TYPE_CHECKING:
     from tidemill.config.loader import LoadedConfig
+    from tidemill.config.pipeline import PipelineConfig
+    from tidemill.config.sink import SinkConfig
     from tidemill.planning.plan import BackfillPlan, BackfillRequest
 
 
@@ -19,19 +24,14 @@ def pipeline_manifest(loaded: LoadedConfig, plan: BackfillPlan, run: str) -> Man
     """The manifest of a pipeline's run. A backfill writes into shadows, a live run does not."""
     request = plan.request
     config = loaded.config.pipelines[request.pipeline]
-    _check_into(request, len(config.sinks))
+    check_into(request, config)
     shadow = f"__{run}" if request.live is None else ""
     sinks = {
-        name: SinkPin(
-            table=request.into or f"{sink.table}{shadow}",
-            time=sink.time,
-            partition_by=sink.partition_by,
-            schema=plan.facts.schemas[name],
-            key=tuple(sink.key),
-        )
+        name: _pin(request, config, sink, plan.facts.schemas[name], shadow)
         for name, sink in config.sinks.items()
     }
-    first = next(iter(sinks.values())).table
+    check_loops(loaded, plan, sinks)
+    first = next(iter(sinks.values())).table or _beside_topic(request, shadow)
     return Manifest(
         run=run,
         pipeline=request.pipeline,
@@ -65,11 +65,84 @@ def _mode(request: BackfillRequest) -> Mode:
     return Mode.HYBRID if request.live is Beginning.HISTORY else Mode.LIVE
 
 
-def _check_into(request: BackfillRequest, sinks: int) -> None:
-    if request.into is not None and sinks > 1:
+def _pin(
+    request: BackfillRequest, config: PipelineConfig, sink: SinkConfig, schema: str, shadow: str
+) -> SinkPin:
+    if isinstance(sink, KafkaSink):
+        return SinkPin(
+            table="",
+            time=sink.time,
+            partition_by="none",
+            schema=schema,
+            key=tuple(sink.key),
+            kind="kafka",
+            topic=request.into or sink.topic,
+        )
+    into = None if topics_of(config) else request.into
+    return SinkPin(
+        table=into or f"{sink.table}{shadow}",
+        time=sink.time,
+        partition_by=sink.partition_by,
+        schema=schema,
+        key=tuple(sink.key),
+    )
+
+
+def _beside_topic(request: BackfillRequest, shadow: str) -> str:
+    """After what late and dead tables are named where the first output is a topic."""
+    into = "" if request.into is None else f"__{request.into}"
+    return f"tidemill.{re.sub(r'[^A-Za-z0-9_-]', '_', request.pipeline + (into or shadow))}"
+
+
+def topics_of(config: PipelineConfig) -> list[str]:
+    """The outputs that go to topics."""
+    return [name for name, sink in config.sinks.items() if isinstance(sink, KafkaSink)]
+
+
+def check_into(request: BackfillRequest, config: PipelineConfig) -> None:
+    """``--into`` names the one place that there is to choose: a topic if there is one."""
+    topics, into = topics_of(config), request.into
+    if into is None:
+        if topics and request.live is None:
+            raise PlanError(
+                f"the sink {topics[0]!r} is a topic: a backfill writes into a shadow until it is "
+                "published, and a topic has none, its consumers would see the rows at once",
+                where=f"pipeline {request.pipeline}",
+                fix="name a topic for the rows of this backfill: --into TOPIC",
+            )
+        return
+    if len(topics) > 1:
         raise PlanError(
-            f"--into names one table, the pipeline has {sinks} outputs",
+            f"--into names one topic, the pipeline writes {len(topics)}",
+            where=f"pipeline {request.pipeline}",
+            fix="let a pipeline that is backfilled have one topic, and tables beside it",
+        )
+    if topics and not is_topic(into):
+        raise PlanError(
+            f"--into {into} cannot be a topic's name", fix="use letters, digits, '.', '_' and '-'"
+        )
+    if topics:
+        return
+    if len(config.sinks) > 1:
+        raise PlanError(
+            f"--into names one table, the pipeline has {len(config.sinks)} outputs",
             fix="leave --into out: every output gets a shadow of its own",
         )
-    if request.into is not None and not all(request.into.rpartition(".")):
-        raise PlanError(f"--into {request.into} has no namespace", fix="write namespace.table")
+    if not all(into.rpartition(".")):
+        raise PlanError(f"--into {into} has no namespace", fix="write namespace.table")
+
+
+def check_loops(loaded: LoadedConfig, plan: BackfillPlan, sinks: dict[str, SinkPin]) -> None:
+    """A pipeline must not read what it writes: it would never end."""
+    config = loaded.config
+    for name, sink in config.pipelines[plan.request.pipeline].sinks.items():
+        for pin in plan.pins.values():
+            live = config.streams[pin.stream].live
+            if not isinstance(sink, KafkaSink) or not isinstance(live, KafkaLive):
+                continue
+            if (live.topic, live.brokers) == (sinks[name].topic, sink.brokers):
+                raise PlanError(
+                    f"the sink {name!r} writes the topic {live.topic!r}, which the pipeline reads",
+                    where=f"pipeline {plan.request.pipeline}",
+                    fix="write into another topic",
+                )

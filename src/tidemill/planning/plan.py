@@ -116,6 +116,7 @@ class BackfillPlan:
                 "look_ahead": show_duration(self.margins.look_ahead),
                 "because": self.margins.reason,
             },
+            **self._seams(),
             "snapshots": {pin.stream: pin.snapshot for pin in self.pins.values()},
             "slices": [piece.to_json() for piece in self.slices],
             "rows": self.rows,
@@ -125,4 +126,16 @@ class BackfillPlan:
             "operators": list(self.facts.stateful),
             "late": self.lateness,
             "risks": list(self.risks),
+        }
+
+    def _seams(self) -> dict[str, Any]:
+        """Where each source of a run that goes on live leaves history, and enters its log."""
+        legs = {name: pin.leg for name, pin in self.pins.items() if pin.leg is not None}
+        if not legs:
+            return {}
+        return {
+            "seams": {
+                name: {"at": show_instant(from_micros(leg.seam)), "positions": leg.positions}
+                for name, leg in legs.items()
+            }
         }

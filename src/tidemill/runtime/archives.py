@@ -123,9 +123,9 @@ def require_archive(loaded: LoadedConfig, stream: str) -> IcebergArchive:
         )
     if isinstance(found.archive, IcebergArchive):
         return found.archive
-    kept = "no archive:" if found.archive is None else f"an archive of type {found.archive.type}"
+    kept = "it has none" if found.archive is None else f"its archive is {found.archive.type}"
     raise PlanError(
-        f"the stream has {kept}, not an Iceberg table",
+        f"the stream has no Iceberg archive: {kept}",
         where=f"stream {stream}",
         fix="give it archive: {type: iceberg, table: …, ingest_time: …} in the YAML",
     )

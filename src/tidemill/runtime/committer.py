@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import pickle
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -14,9 +15,11 @@ from tidemill.archive.reached import Reached
 from tidemill.errors import RunError, SourceError
 from tidemill.folds.state import StateFiles
 from tidemill.runtime.offsets import TakenSlice, read_batch, slices_taken
+from tidemill.runtime.recovery import is_given
 from tidemill.runtime.registry import BatchRecord
+from tidemill.runtime.topics import OutputWriter
 from tidemill.sinks.commit import BatchStamp, Followed, commit_files
-from tidemill.sinks.writing import RESULT_DDL, BatchWriter, Target, write_files
+from tidemill.sinks.writing import write_files
 from tidemill.sources.sidefile import Counts, read_side_files, remove_side_files
 from tidemill.sources.verdict import is_dead
 
@@ -28,6 +31,7 @@ if TYPE_CHECKING:
     from tidemill.planning.manifest import Manifest
     from tidemill.planning.offsets import BatchOffsets
     from tidemill.runtime.run import RunFolder
+    from tidemill.sinks.base import Destination
     from tidemill.sources.slicing import Slicing
 
 _QUIET = 5_000_000
@@ -42,14 +46,14 @@ class Committer:
         manifest: Manifest,
         folder: RunFolder,
         catalog: Catalog,
-        targets: dict[str, Target],
+        targets: Mapping[str, Destination],
         slicings: dict[str, Slicing],
     ) -> None:
         """``targets`` are the outputs', by name; ``slicings`` tell the tasks of each slice."""
         self.manifest = manifest
         self.folder = folder
         self.catalog = catalog
-        self.targets = targets
+        self.writer = OutputWriter(folder.path, targets, manifest.shuffles)
         self.slicings = slicings
         self._positions: dict[tuple[str, str], int] = {}
         self._newest: dict[tuple[str, str], int] = {}  # by output and partition
@@ -62,17 +66,20 @@ class Committer:
         before = read_batch(self.folder.checkpoint, batch - 1) if batch else None
         if now is None:
             raise RunError(f"batch {batch} is not in the offset log")
-        files, out, suppressed = self._write(frame)
+        files, out, suppressed = self._write(frame, batch)
+        self.writer.note(batch)
         taken = slices_taken(
             {name: slicing.route for name, slicing in self.slicings.items()}, before, now
         )
         counts, aside, sides = self._side(taken)
         stamp = self._stamp(batch, before, now)
         for name, sink in self.manifest.sinks.items():
-            found = files.get(name, [])
+            if sink.topic is not None:
+                continue  # its messages are in the topic
+            found = self._not_given(sink.table, now, files.get(name, []))
             followed = self._followed(name, now, sides.get(name, Counts()), bool(found))
             commit_files(self.catalog, sink.table, stamp, found, followed)
-        self._commit_aside(aside, stamp)
+        self._commit_aside(aside, now, stamp)
         for piece in taken:
             start, end = piece.start.frontier, piece.end.frontier
             remove_side_files(self.folder.side, piece.source, start, end)
@@ -137,9 +144,9 @@ class Committer:
             for source, slicing in self.slicings.items():
                 slicing.route.ledger.forget(entry.slowest().get(source, 0))
 
-    def _write(self, frame: DataFrame) -> tuple[dict[str, list[DataFile]], int, int]:
+    def _write(self, frame: DataFrame, batch: int) -> tuple[dict[str, list[DataFile]], int, int]:
         """Write the output on executors; gather the descriptions of the files."""
-        rows = frame.mapInArrow(BatchWriter(self.targets), RESULT_DDL).collect()
+        rows = self.writer.write(frame, batch).collect()
         files: dict[str, list[DataFile]] = {}
         for row in rows:
             if row["file"] is not None:
@@ -179,7 +186,18 @@ class Committer:
                 )
             self._positions[(source, partition)] = high
 
-    def _commit_aside(self, aside: pa.Table | None, stamp: BatchStamp) -> None:
+    def _not_given(self, table: str, now: BatchOffsets, files: list[DataFile]) -> list[DataFile]:
+        """The files, unless a run whose checkpoint was lost has put their rows in already."""
+        lost = self.manifest.discard.get(table)
+        if lost is None or not files or not is_given(lost, now.slowest(), now.watermark):
+            return files
+        io = self.catalog.load_table(table).io
+        for file in files:
+            with contextlib.suppress(OSError):
+                io.delete(file.file_path)
+        return []
+
+    def _commit_aside(self, aside: pa.Table | None, now: BatchOffsets, stamp: BatchStamp) -> None:
         if aside is None or not len(aside):
             return
         dead = pa.array([is_dead(reason) for reason in aside.column("reason").to_pylist()])
@@ -187,7 +205,8 @@ class Committer:
             (self.manifest.late_table, aside.filter(pc.invert(dead))),
             (self.manifest.dead_table, aside.filter(dead)),
         ):
-            if len(rows):
+            lost = self.manifest.discard.get(name)
+            if len(rows) and not (lost and is_given(lost, now.slowest(), lost.watermark)):
                 table = self.catalog.load_table(name)
                 files = write_files(table.metadata, table.io, rows.combine_chunks())
                 commit_files(self.catalog, name, stamp, files)

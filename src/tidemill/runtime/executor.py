@@ -27,6 +27,7 @@ from tidemill.runtime.logs import client_settings
 from tidemill.runtime.registry import BatchRecord, Registry, RunState
 from tidemill.runtime.seam import SeamWatch
 from tidemill.runtime.session import build_session, run_settings
+from tidemill.runtime.topics import topic_targets
 from tidemill.sinks.tables import ensure_table
 from tidemill.sinks.writing import OUTPUT, Target
 from tidemill.sources.control import update_control
@@ -149,6 +150,7 @@ def _drive(
     catalog = open_catalog(work.loaded)
     for pin in manifest.sources.values():
         open_reader(pin, catalog)  # what is pinned must still be there
+    topics = topic_targets(work.loaded, manifest)
     spark = given or build_session(
         config,
         manifest.shuffles,
@@ -160,7 +162,7 @@ def _drive(
     record_jvm(work.folder.path, spark.sparkContext._gateway.proc.pid)
     try:
         slicings = {source: Slicing(work.options(source)) for source in manifest.sources}
-        targets = prepare_tables(catalog, manifest)
+        targets = {**topics, **prepare_tables(catalog, manifest)}
         frame = _build_frame(work, spark, {name: s.archive for name, s in slicings.items()})
         committer = Committer(manifest, work.folder, catalog, targets, slicings)
         seam = None if manifest.ends else SeamWatch(work.loaded, work.folder, manifest)
@@ -182,6 +184,8 @@ def prepare_tables(catalog: Catalog, manifest: Manifest) -> dict[str, Target]:
     """Make the output, late and dead tables if they are missing."""
     targets = {}
     for name, sink in manifest.sinks.items():
+        if sink.topic is not None:
+            continue
         table = ensure_table(
             catalog,
             sink.table,

@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tidemill.archive.catalog import open_metadata
+from tidemill.config.sink import KafkaSink
 from tidemill.errors import ConfigError, PlanError, nearest
 from tidemill.planning.allowlist import check_allowed
+from tidemill.planning.messages import check_messages
 from tidemill.planning.plan import BackfillPlan, BackfillRequest, Beginning
 from tidemill.planning.ranges import Margins, find_margins, input_range
 from tidemill.planning.risks import (
@@ -244,6 +246,8 @@ def check_outputs(name: str, config: PipelineConfig, facts: PipelineFacts) -> No
                 where=where,
                 fix="name a timestamp column",
             )
+        if isinstance(sink, KafkaSink):
+            check_messages(output, facts.schemas[output], sink.key, where)
 
 
 def _needed(request: BackfillRequest, margins: Margins, pins: dict[str, SourcePin]) -> TimeRange:

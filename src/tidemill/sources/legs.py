@@ -11,7 +11,7 @@ import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from tidemill.planning.manifest import Leg, Manifest
+from tidemill.planning.manifest import Leg, Manifest, leg_from
 from tidemill.planning.offsets import latest_entry
 
 _NAME = "course.json"
@@ -58,7 +58,7 @@ class Course:
         lists = [self.manifest.boundaries, *(found.boundaries for found in self.extensions)]
         edges = [lists[0][0]]
         for boundaries, leg in zip(lists, legs, strict=True):
-            edges += [b for b in boundaries if edges[-1] < b < leg.seam]
+            edges += [b for b in leg.boundaries or boundaries if edges[-1] < b < leg.seam]
             edges += [leg.seam] if leg.seam > edges[-1] else []
         return tuple(edges)
 
@@ -95,7 +95,7 @@ def read_course(run: Path, manifest: Manifest) -> Course:
     extensions = tuple(
         Extension(
             tuple(found["boundaries"]),
-            {source: Leg(**leg) for source, leg in found["legs"].items()},
+            {source: leg_from(leg) for source, leg in found["legs"].items()},
         )
         for found in value["extensions"]
     )

@@ -1,0 +1,270 @@
+"""Keep an archive fast and small: few large files, no snapshots that nobody needs.
+
+Both work beside `archive run`, running runs and each other: commits are made against exactly the
+metadata that was looked at, with pyiceberg's own retry off, and on conflict we look again.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import random
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tidemill.archive.catalog import load_table
+from tidemill.archive.entries import data_files, read_entries, refuse_row_deletes
+from tidemill.archive.markers import MARKERS, carried
+from tidemill.archive.reached import frontier_of, read_reached, to_summary
+from tidemill.errors import PlanError, SinkError, TidemillError
+
+if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
+    from pyiceberg.manifest import DataFile
+    from pyiceberg.table import Table, Transaction
+    from pyiceberg.table.snapshots import Snapshot
+
+    from tidemill.archive.rewriting import Bundle
+    from tidemill.config.stream import IcebergArchive
+
+_LOG = logging.getLogger(__name__)
+_TRIES = 60
+_BUNDLES_PER_COMMIT = 16
+_NO_PLACE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM)
+"""Errors that no number of tries mends; the metadata was not written, so nothing was committed."""
+COMPACTED = "tidemill.compacted"
+"""In the summary of a compaction's snapshot: its rows are not new."""
+
+
+@dataclass
+class Compacted:
+    """What a compaction did so far; of a dry run what it would do."""
+
+    table: str
+    bundles: int  # groups of small files to become one file each
+    done: int = 0
+    left_out: int = 0  # bundles whose files somebody else replaced meanwhile
+    rows: int = 0
+    files_before: int = 0
+    files_after: int = 0
+    bytes_before: int = 0
+    bytes_after: int | None = 0  # None: a dry run does not know
+
+    def count(self, group: Sequence[Bundle], made: Sequence[DataFile] | None) -> None:
+        """Add these bundles; ``made`` is None if they are only planned."""
+        self.rows += sum(bundle.rows for bundle in group)
+        self.files_before += sum(len(bundle.files) for bundle in group)
+        self.bytes_before += sum(bundle.bytes for bundle in group)
+        if made is None:
+            self.files_after, self.bytes_after = self.files_after + len(group), None
+            return
+        self.done += len(group)
+        self.files_after += len(made)
+        self.bytes_after = (self.bytes_after or 0) + sum(file.file_size_in_bytes for file in made)
+
+
+def compact(
+    catalog: Catalog,
+    archive: IcebergArchive,
+    *,
+    margin: int,
+    target: int,
+    dry_run: bool = False,
+    on_progress: Callable[[Compacted], None] = lambda progress: None,
+) -> Compacted:
+    """Rewrite small files of closed ingest hours as few sorted ones; the rows stay the same.
+
+    An hour is closed when it ended at least ``margin`` µs before the archive's frontier. A few
+    bundles of files are one commit; a crash leaves at most the files of the one at work, which
+    nothing refers to. Readers of pinned snapshots are not disturbed: what is replaced stays where
+    it is until `expire`.
+    """
+    from tidemill.archive.rewriting import find_bundles
+
+    table = load_table(catalog, archive.table, f"table {archive.table}")
+    refuse_row_deletes(table)
+    frontier = frontier_of(read_reached(table.metadata))
+    if frontier is None:
+        raise PlanError(
+            "no snapshot says how far the archive follows its log, so no hour is known as closed",
+            where=f"table {archive.table}",
+            fix="compact an archive that 'tidemill archive run' writes",
+        )
+    bundles = find_bundles(table, archive, frontier - margin, target)
+    done = Compacted(archive.table, len(bundles))
+    if dry_run:
+        done.count(bundles, None)
+        return done
+    for at in range(0, len(bundles), _BUNDLES_PER_COMMIT):
+        _compact_group(catalog, archive, bundles[at : at + _BUNDLES_PER_COMMIT], done)
+        on_progress(done)
+    return done
+
+
+def _compact_group(
+    catalog: Catalog, archive: IcebergArchive, planned: Sequence[Bundle], done: Compacted
+) -> None:
+    """Rewrite some bundles and put them in with one commit; what others took is left out."""
+    from tidemill.archive.rewriting import discard, rewrite
+
+    table = load_table(catalog, archive.table, f"table {archive.table}")
+    live = {file.file_path for file in data_files(table)}
+    group = [each for each in planned if live.issuperset(file.file_path for file in each.files)]
+    made: list[DataFile] = []
+    try:
+        for bundle in group:
+            made += rewrite(table, archive, bundle)
+    except BaseException:
+        discard(table.io, made)
+        raise
+    replaced = [file for bundle in group for file in bundle.files]
+    if group and _replace(catalog, archive.table, table.metadata.default_spec_id, replaced, made):
+        done.count(group, made)
+        done.left_out += len(planned) - len(group)
+    else:
+        done.left_out += len(planned)
+
+
+def _replace(
+    catalog: Catalog, name: str, spec: int, replaced: Sequence[DataFile], made: Sequence[DataFile]
+) -> bool:
+    """Put ``made`` in the place of ``replaced``, once. False: somebody else replaced them.
+
+    New files are only deleted when no commit that names them can have landed, or land later.
+    """
+    from tidemill.archive.rewriting import discard
+
+    doubtful = False
+    for table in _tables(catalog, name):
+        live = {file.file_path for file in data_files(table)}
+        is_there = live.issuperset(file.file_path for file in replaced)
+        if not is_there or table.metadata.default_spec_id != spec:
+            return _settle(table, made)
+        try:
+            refuse_row_deletes(table)
+            landed = _commit(_stage_replacement(table, replaced, made))
+        except (TidemillError, OSError):
+            if not doubtful:
+                discard(table.io, made)
+            raise
+        if landed:
+            return True
+        doubtful = doubtful or landed is None
+    if not doubtful:
+        discard(table.io, made)
+    raise _others_keep_writing(name)
+
+
+def _stage_replacement(
+    table: Table, replaced: Sequence[DataFile], made: Sequence[DataFile]
+) -> Transaction:
+    """A transaction against the loaded metadata; nothing is visible yet."""
+    from pyiceberg.table.snapshots import Operation
+
+    from tidemill.archive.rewriting import ReplaceFiles
+
+    summary = {COMPACTED: "true", **to_summary(read_reached(table.metadata))}
+    markers = carried(table.metadata)
+    table.metadata.properties["commit.retry.num-retries"] = "0"
+    transaction = table.transaction()
+    if markers.get(MARKERS) != table.metadata.properties.get(MARKERS):
+        transaction.set_properties(markers)
+    with ReplaceFiles(
+        Operation.OVERWRITE, transaction, table.io, snapshot_properties=summary
+    ) as update:
+        for file in replaced:
+            update.delete_data_file(file)
+        for file in made:
+            update.append_data_file(file)
+    return transaction
+
+
+def _commit(transaction: Transaction) -> bool | None:
+    """Whether it landed; None: nobody knows, look. An error: it did not, and will not."""
+    from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException
+    from sqlalchemy.exc import DBAPIError  # SQL is the default catalog
+
+    try:
+        transaction.commit_transaction()
+    except CommitFailedException as error:
+        _LOG.info("the commit met another writer: %s", error)
+        return False
+    except (CommitStateUnknownException, DBAPIError, OSError) as error:
+        if isinstance(error, OSError) and error.errno in _NO_PLACE:
+            raise
+        _LOG.warning("the commit has an unknown result, looking: %s", error)
+        return None
+    return True
+
+
+def _tables(catalog: Catalog, name: str) -> Iterator[Table]:
+    """The table as it is now, and after each wait."""
+    for attempt in range(_TRIES):
+        yield load_table(catalog, name, f"table {name}")
+        time.sleep(min(2.0, 0.02 * 2**attempt) * random.random())
+
+
+def _others_keep_writing(name: str) -> SinkError:
+    return SinkError(
+        f"no commit went through in {_TRIES} tries: others keep writing",
+        where=f"table {name}",
+        fix="try again when they are done; nothing is half done",
+    )
+
+
+def _settle(table: Table, made: Sequence[DataFile]) -> bool:
+    """The old files are gone. By our own commit, whose answer was lost? If not, ours are waste."""
+    from tidemill.archive.rewriting import discard
+
+    manifests = {
+        manifest for each in table.metadata.snapshots for manifest in each.manifests(table.io)
+    }
+    known = {entry.data_file.file_path for entry in read_entries(table.io, manifests, removed=True)}
+    waste = [file for file in made if file.file_path not in known]
+    discard(table.io, waste)
+    return not waste
+
+
+@dataclass(frozen=True)
+class Expired:
+    """What an expiry freed; of a dry run what it would free."""
+
+    table: str
+    snapshots: int
+    kept: int
+    data_files: int = 0
+    metadata_files: int = 0
+    bytes: int = 0
+
+
+def expire(
+    catalog: Catalog, archive: IcebergArchive, *, before: int, keep: int, dry_run: bool = False
+) -> Expired:
+    """Let go of snapshots made before a time (ms), then of the files only they referred to.
+
+    Never of the current one, the ``keep`` newest, or what a tag or branch names: a run's pin is
+    one. Snapshots go first, in one commit, then files. A crash in between leaves files that nothing
+    refers to, not snapshots without files: it costs room, not rows.
+    """
+    from tidemill.archive.expiring import delete_files, doomed_snapshots, find_waste, stage_removal
+
+    for table in _tables(catalog, archive.table):
+        doomed = doomed_snapshots(table.metadata, before, keep)
+        waste = find_waste(table, doomed)
+        kept = len(table.metadata.snapshots) - len(doomed)
+        data, metadata = waste.data, waste.metadata
+        if doomed and not dry_run:
+            landed = _commit(stage_removal(table, doomed))
+            if not (_are_gone(table, doomed) if landed is None else landed):
+                continue
+            data, metadata = delete_files(table.io, data), delete_files(table.io, metadata)
+        freed = sum(data.values()) + sum(metadata.values())
+        return Expired(archive.table, len(doomed), kept, len(data), len(metadata), freed)
+    raise _others_keep_writing(archive.table)
+
+
+def _are_gone(table: Table, doomed: Sequence[Snapshot]) -> bool:
+    now = table.refresh().metadata
+    return all(now.snapshot_by_id(each.snapshot_id) is None for each in doomed)

@@ -1,0 +1,203 @@
+"""Rewrite small files of an archive as one: the same rows, sorted, verified before they count."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.table.snapshots import Operation, Summary
+from pyiceberg.table.update.snapshot import _OverwriteFiles
+from pyiceberg.typedef import EMPTY_DICT
+
+from tidemill.archive.index import file_extent
+from tidemill.errors import SinkError, SourceError
+
+if TYPE_CHECKING:
+    from pyiceberg.io import FileIO
+    from pyiceberg.manifest import DataFile, ManifestFile
+    from pyiceberg.table import FileScanTask, Table
+    from pyiceberg.table.metadata import TableMetadata
+
+    from tidemill.config.stream import IcebergArchive
+    from tidemill.planning.statistics import Extent
+
+HOUR = 3_600_000_000
+_SMALL = 0.75
+"""A file of more than this part of the target size is left alone."""
+_GATHERED = 65_536
+_ONE_FILE = {"write.target-file-size-bytes": str(2**62)}
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """Small files of one table partition and ingest hour that become one file."""
+
+    hour: int
+    tasks: tuple[FileScanTask, ...]
+
+    @property
+    def files(self) -> tuple[DataFile, ...]:
+        """What it replaces."""
+        return tuple(task.file for task in self.tasks)
+
+    @property
+    def rows(self) -> int:
+        """As the manifests say."""
+        return sum(file.record_count for file in self.files)
+
+    @property
+    def bytes(self) -> int:
+        """As the manifests say."""
+        return sum(file.file_size_in_bytes for file in self.files)
+
+
+def find_bundles(table: Table, archive: IcebergArchive, before: int, target: int) -> list[Bundle]:
+    """Bundles of the hours that end at or before ``before`` (µs), in order, each up to ``target``.
+
+    Files that follow each other in ingest time come together, so a bundle's file is narrow too.
+    Files of an older partition layout are left alone.
+    """
+    ingest = table.schema().find_field(archive.ingest_time)
+    groups: dict[Any, list[tuple[Extent, FileScanTask]]] = {}
+    for task in table.scan().plan_files():
+        extent = file_extent(task, ingest, ingest)
+        closed = (extent.last // HOUR + 1) * HOUR <= before
+        current = task.file.spec_id == table.metadata.default_spec_id
+        if closed and current and extent.bytes <= target * _SMALL:
+            key = (extent.first // HOUR, task.file.partition)
+            groups.setdefault(key, []).append((extent, task))
+    return [
+        Bundle(hour, tasks)
+        for (hour, _), found in sorted(groups.items(), key=lambda item: item[0][0])
+        for tasks in _pack(found, target)
+        if len(tasks) > 1
+    ]
+
+
+def _pack(found: list[tuple[Extent, FileScanTask]], target: int) -> list[tuple[FileScanTask, ...]]:
+    packs: list[list[FileScanTask]] = []
+    room = -1
+    for extent, task in sorted(found, key=lambda pair: (pair[0].first, pair[0].file)):
+        if extent.bytes > room:
+            packs.append([])
+            room = target
+        packs[-1].append(task)
+        room -= extent.bytes
+    return [tuple(pack) for pack in packs]
+
+
+def rewrite(table: Table, archive: IcebergArchive, bundle: Bundle) -> list[DataFile]:
+    """Write a bundle's rows sorted by ingest time and position; nothing is visible yet.
+
+    In memory: the rows of one bundle. What was written is read again before it is trusted.
+    """
+    keys = [key for key in (archive.ingest_time, archive.partition, archive.offset) if key]
+    rows = _sorted(_read(table.metadata, table.io, bundle.tasks), keys)
+    files = _write(table.metadata, table.io, rows, keys)
+    try:
+        _verify(table, bundle, rows.select(keys), files)
+    except BaseException:
+        discard(table.io, files)
+        raise
+    return files
+
+
+def _verify(table: Table, bundle: Bundle, kept: pa.Table, files: Sequence[DataFile]) -> None:
+    """Every row that the manifests count must be in the new files, each position as it was."""
+    from pyiceberg.table import FileScanTask
+
+    tasks = [FileScanTask(file) for file in files]
+    found = _read(table.metadata, table.io, tasks, tuple(kept.column_names))
+    found = found.cast(kept.schema).sort_by([(key, "ascending") for key in kept.column_names])
+    written = sum(file.record_count for file in files)
+    if bundle.rows == kept.num_rows == written and found.equals(kept):
+        return
+    raise SinkError(
+        f"{bundle.rows} rows were to be rewritten, {kept.num_rows} were read, {written} written, "
+        f"{found.num_rows} found again; nothing was committed",
+        where=f"table {'.'.join(table.name())}",
+        fix="look at the table with 'tidemill archive check'; nothing of it was changed",
+    )
+
+
+def _read(
+    metadata: TableMetadata,
+    io: FileIO,
+    tasks: Sequence[FileScanTask],
+    columns: tuple[str, ...] | None = None,
+) -> pa.Table:
+    from pyiceberg.expressions import AlwaysTrue
+    from pyiceberg.io.pyarrow import ArrowScan
+
+    schema = metadata.schema() if columns is None else metadata.schema().select(*columns)
+    try:
+        found = ArrowScan(metadata, io, schema, AlwaysTrue()).to_table(tasks)
+    except (OSError, pa.ArrowInvalid) as error:
+        raise SourceError(
+            f"the archive cannot be read: {error}",
+            where=metadata.location,
+            fix="restore the file from a copy; nothing was changed",
+        ) from None
+    return found if columns is None else found.select(columns)
+
+
+def _sorted(rows: pa.Table, keys: list[str]) -> pa.Table:
+    """The rows in order, of the same types.
+
+    Arrow cannot gather from more than 2 GB of text with narrow offsets, so wide ones are used on
+    the way. Files must not show it: readers would meet two types of one column.
+    """
+    wide = {pa.string(): pa.large_string(), pa.binary(): pa.large_binary()}
+    fields = [field.with_type(wide.get(field.type, field.type)) for field in rows.schema]
+    whole = rows.cast(pa.schema(fields)).combine_chunks()
+    order = pc.sort_indices(whole, [(key, "ascending") for key in keys])
+    parts = [
+        whole.take(order.slice(at, _GATHERED)).cast(rows.schema)
+        for at in range(0, len(order), _GATHERED)
+    ]
+    return pa.concat_tables(parts) if parts else rows
+
+
+def _write(metadata: TableMetadata, io: FileIO, rows: pa.Table, keys: list[str]) -> list[DataFile]:
+    from pyiceberg.io.pyarrow import _dataframe_to_data_files
+
+    def write(**properties: str) -> list[DataFile]:
+        laid = {**metadata.properties, **_ONE_FILE, **properties}
+        over = metadata.model_copy(update={"properties": laid})
+        files = list(_dataframe_to_data_files(table_metadata=over, df=rows, io=io))
+        for file in files:
+            file.spec_id = metadata.default_spec_id  # only a manifest's reader sets it
+        return files
+
+    try:
+        return write()
+    except OverflowError:  # pyiceberg's statistics have no year 10000: only positions get them
+        full = {f"write.metadata.metrics.column.{key}": "full" for key in keys}
+        return write(**{"write.metadata.metrics.default": "counts"}, **full)
+
+
+def discard(io: FileIO, files: Iterable[DataFile]) -> None:
+    """Remove files that no commit took."""
+    for file in files:
+        with contextlib.suppress(OSError):
+            io.delete(file.file_path)
+
+
+class ReplaceFiles(_OverwriteFiles):
+    """Iceberg's ``replace``: other files, the same rows. pyiceberg itself only overwrites.
+
+    Readers that follow a table by its snapshots pass over it.
+    """
+
+    def _summary(self, snapshot_properties: dict[str, str] = EMPTY_DICT) -> Summary:
+        counted = super()._summary(snapshot_properties)
+        return Summary(Operation.REPLACE, **counted.additional_properties)
+
+    def _existing_manifests(self) -> list[ManifestFile]:
+        """Manifests that only tell of removed files are for the snapshot that removed them."""
+        found = super()._existing_manifests()
+        return [each for each in found if each.has_added_files() or each.has_existing_files()]

@@ -1,0 +1,61 @@
+"""``archive run``: follow live logs into their archives."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import click
+
+from tidemill.cli.live import announce, chosen_until, keep_going, until_options
+from tidemill.cli.options import Length, common, finish, open_project
+
+
+@click.command("run")
+@click.argument("streams", nargs=-1, required=True, metavar="STREAM…")
+@click.option(
+    "--trigger",
+    type=Length(),
+    default="1s",
+    show_default=True,
+    help="How often to take what has come: fewer, larger files the longer it is.",
+)
+@until_options
+@click.option("--supervise", is_flag=True, help="Start again by itself after a crash.")
+@common
+def capture(
+    streams: tuple[str, ...],
+    *,
+    trigger: timedelta,
+    supervise: bool,
+    config: Path,
+    as_json: bool,
+    **until: Any,
+) -> None:
+    r"""Follow live logs into their archives: exactly once, every record.
+
+    It goes on where the archive ends, whichever run wrote that. A record that cannot be decoded is
+    a row too, with its bytes and the reason.
+
+    \b
+      tidemill archive run plays --supervise
+    """
+    project = open_project(str(config))
+    goal = chosen_until(**until)
+    if supervise:
+        manifest = project.prepare_capture(streams, trigger=trigger)
+        announce(manifest, as_json)
+        finish(keep_going(project, manifest.run, config, goal), as_json)
+        return
+    from tidemill.cli.progress import ProgressLine
+
+    with ProgressLine() as line:
+        result = project.capture(
+            streams,
+            trigger=trigger,
+            until=goal,
+            on_start=lambda manifest: announce(manifest, as_json),
+            on_progress=line.show,
+        )
+    finish(result, as_json)

@@ -1,0 +1,81 @@
+"""A lost checkpoint: the archive rebuilds the state, and no row is lost or doubled."""
+
+import shutil
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from tests.live.yard import Yard, cut
+from tidemill.errors import PlanError, SourceError, TidemillError
+from tidemill.project import Until
+from tidemill.runtime.committer import Committer
+from tidemill.testing import assert_same_rows
+from tidemill.types import from_micros
+
+pytestmark = [pytest.mark.spark, pytest.mark.kafka]
+
+
+class Killed(Exception):
+    """Stands for a driver that dies: its checkpoint is thrown away anyway."""
+
+
+def dying_at(monkeypatch, wanted):
+    """The driver dies right after a batch of the wanted kind, once some output is committed.
+
+    A slice's batch brings rows; the no-data batch after it has the same frontiers, and closes
+    windows.
+    """
+    commit, seen, given = Committer.commit, [], []
+
+    def counted(self, frame, batch):
+        record = commit(self, frame, batch)
+        is_second = record.frontier in seen
+        if given and is_second == (wanted == "after the no-data batch"):
+            raise Killed
+        seen.append(record.frontier)
+        given.extend([record.out] if record.out else [])
+        return record
+
+    monkeypatch.setattr(Committer, "commit", counted)
+
+
+@pytest.fixture
+def yard(tmp_path, broker, topic, spark):
+    broker.create_topic(topic, partitions=2)
+    return Yard(tmp_path, broker, topic, spark)
+
+
+@pytest.mark.parametrize("moment", ["before the no-data batch", "after the no-data batch"])
+@pytest.mark.parametrize("pipeline", ["counted", "native"])
+def test_a_run_whose_checkpoint_is_lost_goes_on(pipeline, moment, yard, monkeypatch):
+    spark = yard.spark
+    yard.produce(1, 200, 2, pause=0.5)
+    project = yard.project
+    with monkeypatch.context() as patch:
+        dying_at(patch, moment if pipeline == "native" else "before the no-data batch")
+        closing = Until(length="90 s")
+        with pytest.raises(TidemillError):
+            project.run(pipeline, begin="earliest", until=closing, spark=spark)
+    lost = project.runs()[-1].run
+    shutil.rmtree(project.loaded.home / "runs" / lost)
+    given = len(yard.rows(f"marts.{pipeline}"))
+    assert given
+    with pytest.raises((SourceError, PlanError)):
+        project.prepare_recovery(pipeline, spark=spark)  # nothing is archived yet
+    yard.produce(2, 100, 2, pause=0.2)
+    yard.capture()
+    manifest = project.prepare_recovery(pipeline, spark=spark)
+    closing = Until(moment=datetime.now(UTC) + timedelta(seconds=8))
+    result = project.resume(manifest.run, until=closing, spark=spark)
+    yard.capture()
+    closed = from_micros(result.totals.frontier) - timedelta(seconds=7)
+    start = closed - timedelta(days=1)
+    project.backfill(pipeline, start, closed, into="marts.again", spark=spark)
+    found = cut(yard.rows(f"marts.{pipeline}"), None, closed, "window_start")
+    assert len(found) > given
+    assert_same_rows(found, yard.rows("marts.again"), "recovered and backfilled")
+    for side in ("late", "dead"):
+        theirs = yard.rows(f"marts.again__{side}")
+        ours = yard.rows(f"marts.{pipeline}__{side}")
+        frontier = from_micros(result.totals.frontier)
+        assert_same_rows(ours, [row for row in theirs if row["ingest_time"] < frontier], side)
