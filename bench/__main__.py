@@ -8,6 +8,7 @@ import argparse
 import json
 import os
 import platform
+import re
 import statistics
 import subprocess
 import sys
@@ -16,7 +17,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from bench import folds
+from bench import folds, live
 from bench.layer import CONTESTANTS
 
 ROOT = Path(__file__).parents[1]
@@ -92,7 +93,12 @@ PAIRS = (
 
 def fold_speed(rows: int, repeats: int) -> list[str]:
     """Folds beside Spark's own operators; outputs of one size must be equal."""
-    small = {"spark transformWithState": folds.SMALL, "tidemill process": rows // 5}
+    small = {
+        "spark transformWithState": folds.SMALL,
+        "tidemill process": rows // 5,
+        "tidemill attribute": rows // 4,
+        "spark stream-stream join": rows // 4,
+    }
     found: dict[str, list[dict[str, Any]]] = {name: [] for name in folds.CONTESTANTS}
     for number in range(repeats):
         for name in folds.CONTESTANTS:
@@ -105,7 +111,8 @@ def fold_speed(rows: int, repeats: int) -> list[str]:
     lines = [
         "## Folds",
         "",
-        f"{rows:,} rows ({folds.SMALL:,} for transformWithState), 8 batches, {repeats} interleaved "
+        f"{rows:,} rows ({folds.SMALL:,} for transformWithState, a fifth for process, a quarter "
+        f"for attribute and the join), 8 batches, {repeats} interleaved "
         "repeats, medians, in steady state: streams without their first batch, batch jobs in a "
         "session that has run before. Outputs of the same input are equal.",
         "",
@@ -122,6 +129,46 @@ def fold_speed(rows: int, repeats: int) -> list[str]:
             f"≥ {target:g} |"
         )
     return lines
+
+
+LIVE_TARGETS = {"tidemill Kafka source": 0.6, "tidemill archive run": 0.5}
+LIVE_ROWS = {200: 3_000_000, 1_000: 1_500_000}
+
+
+def live_speed(repeats: int) -> list[str]:
+    """The Kafka source and the archive run beside a bare consume loop; latency."""
+    names = [name for name in live.CONTESTANTS if name != "latency"]
+    lines = [
+        "## Live",
+        "",
+        f"JSON records in {live.PARTITIONS} partitions of a broker on the same machine, "
+        f"{repeats} interleaved repeats, medians. The loop looks at every value and does nothing; "
+        "runs decode, judge, go through Spark and commit, in steady state (without the first "
+        "batch).",
+        "",
+        "| | bytes | rows/s | ratio | target |",
+        "|---|---|---|---|---|",
+    ]
+    for size, rows in LIVE_ROWS.items():
+        found: dict[str, list[float]] = {name: [] for name in names}
+        for number in range(repeats):
+            for name in names:
+                print(f"live {number + 1}/{repeats}: {name}, {size} B", flush=True)
+                each = run("bench.live", name, str(size), str(rows))
+                found[name].append(each["rows"] / each["seconds"])
+        base = statistics.median(found[names[0]])
+        for name in names:
+            pace = statistics.median(found[name])
+            target = f"≥ {LIVE_TARGETS[name]}" if name in LIVE_TARGETS else ""
+            lines.append(f"| {name} | {size} | {pace:,.0f} | **{pace / base:.2f}** | {target} |")
+    print("live: latency", flush=True)
+    seen = run("bench.live", "latency", "200", "40000")
+    return [
+        *lines,
+        "",
+        f"From produce to visible in the table, 1,000 rows/s, a trigger of 1 s, slack 200 ms: "
+        f"p50 {seen['p50']:.2f} s, p99 {seen['p99']:.2f} s over {seen['rows']:,} rows.",
+    ]
 
 
 def memory(rows: int) -> list[str]:
@@ -156,22 +203,31 @@ def machine() -> str:
     )
 
 
+def sections(text: str) -> dict[str, str]:
+    """The parts of a report by their headings."""
+    parts = re.split(r"(?m)^(?=## )", text)
+    return {part.splitlines()[0]: part.rstrip() + "\n" for part in parts if part.startswith("## ")}
+
+
 def main() -> None:
-    """Measure, print, write."""
+    """Measure, print, write. A part that was not measured now keeps its last figures."""
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("--rows", type=int, default=10_000_000)
     arguments.add_argument("--repeats", type=int, default=3)
+    arguments.add_argument("--only", choices=["layer", "memory", "folds", "live"], action="append")
     given = arguments.parse_args()
-    lines = [
-        *(machine(), ""),
-        *(*layer_tax(given.rows, given.repeats), ""),
-        *(*memory(given.rows), ""),
-        *(*fold_speed(given.rows, given.repeats), ""),
-    ]
-    text = "\n".join(lines)
-    print(text)
-    before = REPORT.read_text("utf-8").split(MARK)[0] if REPORT.exists() else "# Performance\n\n"
-    REPORT.write_text(f"{before}{MARK}\n\n{text}", "utf-8")
+    parts = {
+        "layer": lambda: layer_tax(given.rows, given.repeats),
+        "memory": lambda: memory(given.rows),
+        "folds": lambda: fold_speed(given.rows, given.repeats),
+        "live": lambda: live_speed(given.repeats),
+    }
+    for name in given.only or parts:
+        text = "\n".join(parts[name]())
+        print(text, flush=True)
+        before, _, known = REPORT.read_text("utf-8").partition(MARK)
+        found = {**sections(known), **sections(f"{text}\n\n{machine()}\n")}
+        REPORT.write_text(f"{before}{MARK}\n\n" + "\n".join(found.values()), "utf-8")
 
 
 if __name__ == "__main__":

@@ -12,12 +12,15 @@ from pydantic.fields import FieldInfo
 from tidemill.cli.main import cli
 from tidemill.config import (
     CatalogConfig,
+    FilesLive,
     IcebergArchive,
+    IcebergSink,
     KafkaLive,
+    KafkaSink,
     ParquetArchive,
     PipelineConfig,
     ProjectConfig,
-    SinkConfig,
+    RequestsTopic,
     SourceConfig,
     SparkConfig,
     StreamConfig,
@@ -33,9 +36,12 @@ SECTIONS: dict[str, type[BaseModel]] = {
     "streams: NAME: archive: (type: iceberg)": IcebergArchive,
     "streams: NAME: archive: (type: parquet)": ParquetArchive,
     "streams: NAME: live: (type: kafka)": KafkaLive,
+    "streams: NAME: live: (type: files)": FilesLive,
+    "streams: NAME: live: (type: files) requests:": RequestsTopic,
     "pipelines: NAME:": PipelineConfig,
     "pipelines: NAME: sources: PARAMETER:": SourceConfig,
-    "pipelines: NAME: sinks: OUTPUT:": SinkConfig,
+    "pipelines: NAME: sinks: OUTPUT: (type: iceberg)": IcebergSink,
+    "pipelines: NAME: sinks: OUTPUT: (type: kafka)": KafkaSink,
 }
 _MADE = "<!-- made by `make docs`; do not edit -->"
 
@@ -47,9 +53,9 @@ def config_reference() -> str:
         _MADE,
         "",
         "Looked for in the working folder, or `--config FILE`; relative paths are relative to it. "
-        "`${NAME}` is read from the environment and shown nowhere. Durations are written as people "
-        "write them: `10 min`, `1h`, `PT15M`. `tidemill schema` prints the JSON Schema for "
-        "editors.",
+        "`${NAME}` is read from the environment and shown nowhere; `${NAME:-default}` need not be "
+        "set. Durations are written as people write them: `10 min`, `1h`, `PT15M`. `tidemill "
+        "schema` prints the JSON Schema for editors.",
     ]
     for title, model in SECTIONS.items():
         lines += ["", f"## `{title}`", "", (model.__doc__ or "").split("\n\n")[0].strip(), ""]

@@ -186,11 +186,12 @@ class Project:
         Its state is rebuilt from the archive; what the lost run gave is not given again. ``lost``
         is that run's id, or the latest one that wrote the pipeline's tables.
         """
-        from tidemill.runtime.recovery import find_lost, output_start, recover
+        from tidemill.runtime.recovery import find_lost, output_start, recover, require_tables
 
         catalog = open_catalog(self.loaded)
         plan = self.plan_run(pipeline, datetime.now(UTC), spark=spark, **options)
         draft = pipeline_manifest(self.loaded, plan, new_run_id(plan.created))
+        require_tables(draft)
         tables = [sink.table for sink in draft.sinks.values()]
         lost, stamps = find_lost(catalog, [*tables, draft.late_table, draft.dead_table], lost)
         self._require_lost(lost)
@@ -224,10 +225,31 @@ class Project:
         on_progress: Callable[[Progress], None] = lambda progress: None,
         spark: SparkSession | None = None,
     ) -> RunResult:
-        """Follow live logs into their archives, exactly once, every record."""
-        manifest = self.prepare_capture(streams, trigger=trigger)
-        on_start(manifest)
-        return self._execute(manifest, on_progress, spark, until)
+        """Follow live logs into their archives, exactly once, every record.
+
+        Where columns were inferred and records grow new fields, another run goes on with them.
+        """
+        from tidemill.runtime.growth import GrowthWatch
+
+        while True:
+            manifest = self.prepare_capture(streams, trigger=trigger)
+            on_start(manifest)
+            growth, grown = GrowthWatch(self.loaded, manifest), list[bool]()
+
+            def report(
+                progress: Progress,
+                run: str = manifest.run,
+                watch: GrowthWatch = growth,
+                found: list[bool] = grown,
+            ) -> None:
+                on_progress(progress)
+                if not found and watch.look():
+                    found.append(True)
+                    self.stop(run)
+
+            result = self._execute(manifest, report, spark, until)
+            if not grown:
+                return result
 
     def prepare_capture(self, streams: Sequence[str], *, trigger: Length = "1 s") -> Manifest:
         """Fix a run that follows logs into their archives. It goes on where the archive ends."""
@@ -365,7 +387,7 @@ class Project:
             slices_done=progress.slices_done,
             seconds=record.seconds,
             error=record.error,
-            phase=read_phase(RunFolder.of(self.loaded.home, run), manifest, totals.frontier),
+            phase=read_phase(RunFolder.of(self.loaded.home, run), manifest, totals),
         )
 
     def archive(self, stream: str) -> ArchiveDesk:

@@ -124,8 +124,12 @@ class History:
         frontier: int | None = None,
         run: str = "a1",
         silent: bool = False,
+        to_table: bool = False,
     ) -> int:
-        """One commit of the archive run; how far it came is what the records show."""
+        """One commit of the archive run; how far it came is what the records show.
+
+        ``to_table``: gaps are told to the table in the same commit, not to the snapshot.
+        """
         table = self.table
         files = []
         for partition in sorted({record.partition or 0 for record in records}):
@@ -136,9 +140,11 @@ class History:
         if frontier is not None:
             known = {n: Reached(r.next, frontier, r.ingest) for n, r in known.items()}
         summary = {"tidemill.run": run, **to_summary({**known, **(reached or {})})}
-        if gaps:
-            summary |= markers.to_summary(gaps)
         transaction = table.transaction()
+        if gaps and to_table:
+            transaction.set_properties(markers.carried(table.metadata, gaps))
+        elif gaps:
+            summary |= markers.to_summary(gaps)
         said = {} if silent else summary
         with transaction.update_snapshot(snapshot_properties=said).merge_append() as append:
             for file in files:

@@ -1,7 +1,10 @@
 import json
 import time
+from types import SimpleNamespace
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException
 from pyiceberg.table import CommitTableRequest
 
@@ -19,13 +22,14 @@ from tests.archive.history import (
     raising,
 )
 from tidemill.archive import expiring, maintenance
-from tidemill.archive.catalog import pin_snapshot
+from tidemill.archive.catalog import pin_snapshot, unpin_snapshot
 from tidemill.archive.expiring import Unchanged, doomed_snapshots
 from tidemill.archive.inspection import check
 from tidemill.archive.maintenance import expire
 from tidemill.archive.markers import MARKERS, markers_of
 from tidemill.archive.reached import read_reached
 from tidemill.errors import SinkError
+from tidemill.sinks import tidy
 
 
 def expired(history, *, keep=1, dry_run=False, before=None):
@@ -74,6 +78,20 @@ def test_without_a_compaction_every_data_file_is_needed(history):
     assert (found.snapshots, found.data_files) == (5, 0)
     assert history.on_disk() == data
     assert history.rows() == now
+
+
+def test_files_whose_manifest_was_written_anew_are_kept(tmp_path):
+    """A manifest tells of both hours; one of them is compacted, the other one's files stay."""
+    history = History.make(tmp_path)
+    for part in LOG:
+        history.append(part[::2], frontier=START + HOUR)
+        history.append(part[1::2], frontier=START + HOUR)
+    now, files = history.rows(), {path.name for path in history.files()}
+    compacted(history)
+    assert 0 < len(files & {path.name for path in history.files()}) < len(files)
+    assert expired(history).data_files > 0
+    assert history.rows() == now
+    assert history.on_disk() == {path.name for path in history.files()}
 
 
 def test_young_and_few_snapshots_stay(history):
@@ -235,3 +253,66 @@ def test_a_catalog_server_understands_the_requirement(history):
 def test_an_empty_archive_has_nothing_to_expire(tmp_path):
     found = expired(History.make(tmp_path))
     assert (found.snapshots, found.kept) == (0, 0)
+
+
+def test_a_store_that_deletes_what_is_not_there_does_not_count_it():
+    there = {"a", "c"}
+    io = SimpleNamespace(
+        new_input=lambda path: SimpleNamespace(exists=lambda: path in there),
+        delete=there.discard,
+    )
+    assert expiring.delete_files(io, {"a": 1, "b": 2, "c": 4}) == {"a": 1, "c": 4}
+    assert there == set()
+
+
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(["append", "append", "compact", "expire", "pin", "unpin", "own"]),
+        st.integers(0, 10**6),
+    ),
+    min_size=6,
+    max_size=14,
+)
+
+
+@settings(max_examples=5)
+@given(STEPS)
+def test_whatever_is_done_in_whatever_order(tmp_path_factory, steps):
+    """Current and pinned rows stay as they are, the archive stays sound, no file is lost."""
+    history = History.make(tmp_path_factory.mktemp("log"))
+    expected, pinned, last = [], {}, 0
+    for kind, chance in [("append", 0), *steps]:
+        table = history.table
+        if kind == "append":
+            rows = [Record(0, last + n, START + (last + n) * MINUTE) for n in range(12)]
+            gap, last = (last + 12, last + 12 + chance % 3), last + 13 + chance % 3
+            frontier = START + last * MINUTE
+            history.append(rows, gaps={0: [gap]}, frontier=frontier, to_table=True)
+            expected = sorted([*expected, *rows])
+        elif kind == "compact":
+            compacted(history, target=(3_000, 6_000, 10**8)[chance % 3])
+        elif kind == "expire":
+            expired(history, keep=1 + chance % 3)
+        elif kind == "pin":
+            snapshot = table.metadata.snapshots[chance % len(table.metadata.snapshots)]
+            pin_snapshot(table, snapshot.snapshot_id, f"r{chance}")
+            pinned[f"r{chance}"] = (snapshot.snapshot_id, history.rows(snapshot.snapshot_id))
+        elif kind == "unpin" and pinned:
+            unpin_snapshot(table, run := sorted(pinned)[chance % len(pinned)])
+            del pinned[run]
+        elif kind == "own":
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(tidy, "_KEEP", 1)
+                patch.setattr(tidy, "_ROUND", 1)
+                tidy.expire_own(history.catalog, table, table.name(), "a1")
+        found = [Record(row[3], row[4], round(row[2].timestamp() * 1e6)) for row in history.rows()]
+        assert sorted(found) == expected
+        for snapshot_id, then in pinned.values():
+            assert history.rows(snapshot_id) == then
+        assert check(history.table, ARCHIVE).is_clean
+    for run in pinned:
+        unpin_snapshot(history.table, run)
+    history.append([Record(0, last, START + last * MINUTE)])
+    expired(history)
+    if "own" not in dict(steps):
+        assert history.on_disk() == {path.name for path in history.files()}

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyiceberg.manifest import DataFileContent
 
-from tests.archive.history import ARCHIVE, HOUR, MINUTE, START, History, Record, make_log
+from tests.archive.history import ARCHIVE, HOUR, MINUTE, START, History, Record, as_table, make_log
 from tests.sources.archives import add_deletes, delete_positions
 from tidemill.archive import inspection, markers, positions
 from tidemill.archive.catalog import pin_snapshot
@@ -417,6 +417,7 @@ def test_info_tells_what_is_there(history):
     shown = found.to_json()
     assert (shown["files"], shown["smallest_file"]) == (len(sizes), sizes[0])
     assert shown["behind_seconds"] == 90.0
+    assert info(history.table, ARCHIVE, frontier - 1).to_json()["behind_seconds"] == 0.0
     assert shown["pins"][1] == {"tag": "tidemill-r1", "snapshot": pinned, "run": "r1"}
 
 
@@ -440,6 +441,8 @@ def test_rows_by_partition_are_only_told_where_files_tell_them(history):
     assert info(history.table, ARCHIVE, START).partitions[0].rows == 9
     mixed = [Record(None, n, START + n) for n in range(9)]
     history.append(mixed, silent=True)
+    assert info(history.table, ARCHIVE, START).partitions[0].rows is None
+    history.table.overwrite(as_table([Record(n, n, START + n) for n in range(4)]))
     assert info(history.table, ARCHIVE, START).partitions[0].rows is None
     unnamed = ARCHIVE.model_copy(update={"partition": None})
     assert info(history.table, unnamed, START).partitions[0].rows is None

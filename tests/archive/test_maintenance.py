@@ -35,8 +35,9 @@ from tests.archive.history import (
 from tests.sources.archives import delete_positions, open_local
 from tidemill.archive import maintenance, rewriting
 from tidemill.archive.inspection import check
-from tidemill.archive.maintenance import compact
+from tidemill.archive.maintenance import Compacted, _compact_group, compact
 from tidemill.archive.reached import read_reached
+from tidemill.archive.rewriting import find_bundles
 from tidemill.errors import PlanError, SinkError, SourceError
 from tidemill.sinks.writing import write_files
 
@@ -135,6 +136,17 @@ def test_files_are_about_as_large_as_asked_for(tmp_path):
         compacted(history, target=min(path.stat().st_size for path in history.files())).bundles == 0
     )
     assert [path.name for path in history.files()] == whole
+
+
+def test_a_large_file_is_not_rewritten_for_small_ones(tmp_path):
+    history = History.make(tmp_path, regions=False).follow(make_log(300, hours=1), 3)
+    compacted(history)
+    (large,) = history.files()
+    for n in range(2):
+        history.append([Record(0, 10_000 + n, START + n)], frontier=START + 30 * HOUR)
+    done = compacted(history, target=large.stat().st_size * 5 // 4)
+    assert (done.files_before, done.files_after) == (2, 1)
+    assert large in history.files()
 
 
 def test_neighbours_come_together(tmp_path):
@@ -329,6 +341,21 @@ def test_another_compaction_of_a_part_takes_only_that(history, monkeypatch):
     assert history.on_disk() == history.referenced()
 
 
+def test_of_a_group_only_what_was_taken_is_left_out(history, monkeypatch):
+    monkeypatch.setattr(maintenance, "_BUNDLES_PER_COMMIT", 4)
+    other, before, stolen = History(history.folder), history.rows(), []
+
+    def steal(_):
+        if not stolen:
+            stolen.extend(find_bundles(other.table, ARCHIVE, START + 9 * HOUR, 10**9)[:1])
+            _compact_group(other.catalog, ARCHIVE, stolen, Compacted(NAME, 1))
+
+    done = compacted(history, on_progress=steal)
+    assert (done.done, done.left_out) == (5, 1)
+    assert history.rows() == before
+    assert history.on_disk() == history.referenced()
+
+
 def test_a_new_layout_meanwhile_ends_it(history, monkeypatch):
     other, before = History(history.folder), history.rows()
 
@@ -338,7 +365,8 @@ def test_a_new_layout_meanwhile_ends_it(history, monkeypatch):
         other.append([Record(0, LOG[0][-1].offset + 1, START + 30 * HOUR)])
 
     interfere(monkeypatch, history.catalog, first(change))
-    assert compacted(history).left_out == 6
+    with pytest.raises(SinkError, match="layout changed meanwhile"):
+        compacted(history)
     assert set(before) < set(history.rows())
     assert history.on_disk() == history.referenced()
 

@@ -348,6 +348,16 @@ def test_a_variable_that_is_not_set_is_named_with_its_place(tmp_path, monkeypatc
     assert error.fix == "export LAKE=…"
 
 
+def test_a_variable_may_have_a_default_which_is_no_secret(tmp_path, monkeypatch):
+    text = GOOD.replace("sqlite:///lake/catalog.db", "sqlite:///${LAKE:-lake/catalog.db}")
+    monkeypatch.delenv("LAKE", raising=False)
+    loaded = load(tmp_path, text)
+    assert loaded.config.catalog.uri == "sqlite:///lake/catalog.db"
+    assert loaded.secrets == frozenset()
+    monkeypatch.setenv("LAKE", "deep")
+    assert load(tmp_path, text).config.catalog.uri == "sqlite:///deep"
+
+
 def test_text_that_only_looks_like_a_variable_is_kept(tmp_path):
     text = GOOD.replace("warehouse: lake/warehouse", "warehouse: 'lake/$HOME/${}'")
     assert load(tmp_path, text).config.catalog.warehouse == "lake/$HOME/${}"

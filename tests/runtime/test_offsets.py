@@ -32,6 +32,11 @@ def taken(source, start, end):
     return TakenSlice(source, Offset(source, start), Offset(source, end))
 
 
+def offsets(frontiers):
+    ends = {source: Offset(source, max(found)) for source, found in frontiers.items()}
+    return BatchOffsets(frontiers, 0, ends)
+
+
 META = {"batchWatermarkMs": 1_234, "batchTimestampMs": 9, "conf": {}}
 
 
@@ -77,20 +82,20 @@ def test_the_first_batch_begins_before_the_first_slice(tmp_path, routes):
 
 
 def test_the_last_slice_ends_at_the_end_of_all(routes):
-    before, now = (BatchOffsets({"plays": (f,)}, 0) for f in (70, FOREVER_MICROS))
+    before, now = (offsets({"plays": (f,)}) for f in (70, FOREVER_MICROS))
     assert slices_taken(routes, before, now) == [taken("plays", 70, FOREVER_MICROS)]
 
 
 def test_a_batch_without_new_rows_takes_nothing(routes):
     """The no-data batch that closes windows repeats the offsets of the one before."""
-    now = BatchOffsets({"plays": (25, 25)}, 0)
+    now = offsets({"plays": (25, 25)})
     assert slices_taken(routes, now, now) == []
 
 
 def test_a_slice_belongs_to_the_batch_in_which_its_first_use_reads_it(routes):
-    first = BatchOffsets({"plays": (10, 0)}, 0)
-    second = BatchOffsets({"plays": (10, 10)}, 0)
-    third = BatchOffsets({"plays": (10, 25)}, 0)
+    first = offsets({"plays": (10, 0)})
+    second = offsets({"plays": (10, 10)})
+    third = offsets({"plays": (10, 25)})
     assert slices_taken(routes, None, first) == [taken("plays", 0, 10)]
     assert slices_taken(routes, first, second) == []
     assert slices_taken(routes, second, third) == [taken("plays", 10, 25)]
@@ -116,7 +121,7 @@ def test_however_uses_advance_each_slice_is_taken_once(routes, batches, finish):
             frontiers[use] = (*frontiers.get(use, ()), FRONTIERS[index])
             if index > seen[use]:
                 firsts.append(taken(use, FRONTIERS[index - 1], FRONTIERS[index]))
-        now = BatchOffsets(frontiers, 0)
+        now = offsets(frontiers)
         found = slices_taken(routes, before, now)
         assert found == slices_taken(routes, before, now)
         assert sorted(map(str, found)) == sorted({str(each) for each in firsts})

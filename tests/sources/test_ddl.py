@@ -184,7 +184,9 @@ def test_as_spark_reads_it(spark, text):
     assert columns.names == theirs.names
     assert [nullable(kind) for kind in theirs.types] == columns.types
     again = StructType.fromDDL(write_columns(columns))
-    assert [nullable(kind) for kind in to_arrow_schema(again, timezone="UTC").types] == columns.types
+    assert [
+        nullable(kind) for kind in to_arrow_schema(again, timezone="UTC").types
+    ] == columns.types
 
 
 def nullable(kind):

@@ -139,11 +139,11 @@ def _replace(
     doubtful = False
     for table in _tables(catalog, name):
         live = {file.file_path for file in data_files(table)}
-        is_there = live.issuperset(file.file_path for file in replaced)
-        if not is_there or table.metadata.default_spec_id != spec:
+        if not live.issuperset(file.file_path for file in replaced):
             return _settle(table, made)
         try:
             refuse_row_deletes(table)
+            _refuse_new_layout(table, spec)
             landed = _commit(_stage_replacement(table, replaced, made))
         except (TidemillError, OSError):
             if not doubtful:
@@ -155,6 +155,16 @@ def _replace(
     if not doubtful:
         discard(table.io, made)
     raise _others_keep_writing(name)
+
+
+def _refuse_new_layout(table: Table, spec: int) -> None:
+    """Files are written for one partition layout and can only be added under it."""
+    if table.metadata.default_spec_id != spec:
+        raise SinkError(
+            "the table's partition layout changed meanwhile",
+            where=f"table {'.'.join(table.name())}",
+            fix="run it again: files of the new layout are then compacted",
+        )
 
 
 def _stage_replacement(

@@ -50,7 +50,7 @@ def plan(pipeline: str, every: bool, config: Path, as_json: bool, **options: Any
 @pipeline_argument
 @range_options(open_end=False)
 @click.option("--rate", type=int, metavar="ROWS", help="At most this many rows per second.")
-@click.option("--into", metavar="TABLE", help="Write into this table instead of a shadow.")
+@click.option("--into", metavar="TABLE", help="Write here, not into a shadow; or into this topic.")
 @common
 def backfill(pipeline: str, config: Path, as_json: bool, **options: Any) -> None:
     r"""Recompute [--from, --to) from the archive, exactly once, into a shadow table.

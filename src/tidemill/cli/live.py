@@ -54,7 +54,9 @@ def chosen_until(length: timedelta | None, until: datetime | None, caught_up: bo
     """The options of :func:`until_options` as a value."""
     from tidemill.project import Until
 
-    return Until(length, until, caught_up) if length or until or caught_up else None
+    if length is None and until is None and not caught_up:
+        return None
+    return Until(length, until, caught_up)
 
 
 @click.command()
@@ -75,7 +77,7 @@ def chosen_until(length: timedelta | None, until: datetime | None, caught_up: bo
 )
 @history_options
 @click.option("--rate", type=int, metavar="ROWS", help="At most about this many rows per second.")
-@click.option("--into", metavar="TABLE", help="Write into this table instead of the sink's.")
+@click.option("--into", metavar="TABLE", help="Write into this table or topic, not the sink's.")
 @click.option("--trigger", type=Length(), help="How often to take what has come; default 1s.")
 @click.option(
     "--recover-from-archive",
@@ -140,6 +142,7 @@ def keep_going(project: Project, run: str, config: Path, goal: Until | None) -> 
         lambda: project.registry.totals(run).batches,
         say=lambda text: click.echo(text, err=True),
         goal=None if goal is None else goal.goal(datetime.now(UTC)),
+        error=lambda: project.registry.get(run).error,
     )
     return project.status(run)
 

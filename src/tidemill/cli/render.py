@@ -147,7 +147,7 @@ def _show_phase(out: Console, phase: Phase) -> None:
     for source, lag in phase.lags.items():
         rows = sum(lag.rows.values())
         parts = ", ".join(f"{number}: {count:,}" for number, count in lag.rows.items() if count)
-        behind = max(0, lag.at - lag.frontier) / 1e6
+        behind = lag.behind / 1e6
         out.print(
             f"  {source:<7} {rows:,} rows behind, {behind:,.1f} s"
             + (f"  [dim]by partition {parts}[/]" if parts else "")
@@ -156,7 +156,10 @@ def _show_phase(out: Console, phase: Phase) -> None:
             since = "" if lag.since is None else f" since {show_instant(from_micros(lag.since))}"
             out.print(f"  [yellow]{source} waits{since}: {escape(redact(lag.waiting))}[/]")
     if not phase.is_exact:
-        out.print("  [yellow]not exact: rows came behind a frontier that the clock had moved[/]")
+        out.print(
+            f"  [yellow]not exact: {phase.clock:,} rows came behind a frontier that the clock had "
+            "moved; late table, reason clock[/]"
+        )
 
 
 def show_runs(records: list[RunRecord]) -> None:

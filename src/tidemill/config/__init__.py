@@ -2,18 +2,30 @@
 
 from tidemill.config.catalog import CatalogConfig
 from tidemill.config.loader import load_config
-from tidemill.config.pipeline import PipelineConfig, SinkConfig, SourceConfig
+from tidemill.config.pipeline import PipelineConfig, SourceConfig
 from tidemill.config.project import ProjectConfig
+from tidemill.config.sink import IcebergSink, KafkaSink, SinkConfig
 from tidemill.config.spark import SparkConfig
-from tidemill.config.stream import IcebergArchive, KafkaLive, ParquetArchive, StreamConfig
+from tidemill.config.stream import (
+    FilesLive,
+    IcebergArchive,
+    KafkaLive,
+    ParquetArchive,
+    RequestsTopic,
+    StreamConfig,
+)
 
 __all__ = [
     "CatalogConfig",
+    "FilesLive",
     "IcebergArchive",
+    "IcebergSink",
     "KafkaLive",
+    "KafkaSink",
     "ParquetArchive",
     "PipelineConfig",
     "ProjectConfig",
+    "RequestsTopic",
     "SinkConfig",
     "SourceConfig",
     "SparkConfig",

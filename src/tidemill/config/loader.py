@@ -10,11 +10,13 @@ from pydantic import ValidationError
 
 from tidemill.config.document import TOO_SHORT, Document, hide
 from tidemill.config.mistakes import explain
+from tidemill.config.pipeline import PipelineConfig
 from tidemill.config.project import ProjectConfig
+from tidemill.config.sink import IcebergSink
 from tidemill.config.stream import IcebergArchive
 from tidemill.errors import nearest
 
-_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 
 
 @dataclass(frozen=True)
@@ -57,7 +59,7 @@ def load_config(path: str | Path) -> LoadedConfig:
 
 
 def _substitute(value: Any, document: Document, keys: tuple[Any, ...]) -> Any:
-    """Replace ${ENV_VAR} in strings; what came from the environment counts as secret."""
+    """Replace ${NAME} and ${NAME:-default}; what came from the environment counts as secret."""
     if isinstance(value, dict):
         return {k: _substitute(v, document, (*keys, k)) for k, v in value.items()}
     if isinstance(value, list):
@@ -67,6 +69,8 @@ def _substitute(value: Any, document: Document, keys: tuple[Any, ...]) -> Any:
 
     def read(match: re.Match[str]) -> str:
         found = os.environ.get(match[1])
+        if found is None and match[2] is not None:
+            return match[2]
         if found is None:
             raise document.error(
                 keys, f"the environment variable {match[1]} is not set", f"export {match[1]}=…"
@@ -87,6 +91,21 @@ def _require_namespace(document: Document, keys: tuple[str, ...], table: str) ->
         )
 
 
+def _check_sinks(pipeline: PipelineConfig, document: Document, at: tuple[str, ...]) -> None:
+    places: set[tuple[str, ...]] = set()
+    for output, sink in pipeline.sinks.items():
+        if isinstance(sink, IcebergSink):
+            _require_namespace(document, (*at, output, "table"), sink.table)
+            place: tuple[str, ...] = ("table", sink.table)
+        else:
+            place = ("topic", sink.topic, sink.brokers)
+        if place in places:
+            raise document.error(
+                at, f"two outputs write the {place[0]} {place[1]!r}", "give each its own"
+            )
+        places.add(place)
+
+
 def _check_names(config: ProjectConfig, document: Document) -> None:
     """Names that refer to other parts of the file; what code refers to is checked later."""
     for name, pipeline in config.pipelines.items():
@@ -99,14 +118,7 @@ def _check_names(config: ProjectConfig, document: Document) -> None:
                     f"the stream {stream!r} is not defined",
                     nearest(stream, config.streams),
                 )
-        for output, sink in pipeline.sinks.items():
-            _require_namespace(document, (*at, "sinks", output, "table"), sink.table)
-        tables = [sink.table for sink in pipeline.sinks.values()]
-        for table in tables:
-            if tables.count(table) > 1:
-                raise document.error(
-                    (*at, "sinks"), f"two outputs write the table {table!r}", "give each its own"
-                )
+        _check_sinks(pipeline, document, (*at, "sinks"))
     for name, stream_config in config.streams.items():
         if not name.isidentifier():
             raise document.error(

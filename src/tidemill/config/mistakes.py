@@ -25,8 +25,9 @@ def explain(error: ValidationError, document: Document) -> ConfigError:
         return document.error(keys[:-1], f"the key {keys[-1]!r} is missing")
     if first["type"].startswith("union_tag"):
         tag = found.get("type") if isinstance(found, dict) else found
+        kinds = [_tag(member) for member in _members(_walk(first["loc"])[1])]
         problem = "the key 'type' is missing" if tag is None else f"unknown type {tag!r}"
-        return document.error(keys, problem, nearest(str(tag), ["iceberg", "parquet"]))
+        return document.error(keys, problem, nearest(str(tag), kinds))
     if first["type"] == "value_error":
         message, _, fix = str(first["ctx"]["error"]).partition("; ")
         return document.error(keys, message, fix)

@@ -1,15 +1,12 @@
 """``pipelines:``: the code, what it reads, where it writes."""
 
 from datetime import timedelta
-from typing import Annotated, Literal
+from typing import Literal
 
-from pydantic import BeforeValidator, Field, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from tidemill.config.section import Duration, Section
-
-
-def _as_list(value: object) -> object:
-    return [value] if isinstance(value, str) else value
+from tidemill.config.sink import SinkConfig
 
 
 class SourceConfig(Section):
@@ -23,20 +20,6 @@ class SourceConfig(Section):
     )
     meta: bool = Field(False, description="Add _meta(ingest_time, partition, offset).")
     where: str | None = Field(None, description="A filter on the stream's columns, pushed down.")
-
-
-class SinkConfig(Section):
-    """One output table."""
-
-    type: Literal["iceberg"] = "iceberg"
-    table: str = Field(description="namespace.table in the catalog; made if it is missing.")
-    time: str | None = Field(None, description="The output column the range [from, to) is about.")
-    key: Annotated[list[str], BeforeValidator(_as_list)] = Field(
-        [], description="The columns that identify a row; used to compare."
-    )
-    partition_by: Literal["hour", "day", "none"] = Field(
-        "day", description="How the table is partitioned by its time."
-    )
 
 
 class PipelineConfig(Section):

@@ -71,8 +71,46 @@ class IcebergLive(LiveHome):
     tail: Literal[True] = Field(True, description="New snapshots as they come.")
 
 
+class RequestsTopic(Section):
+    """The topic with a feed's read requests."""
+
+    type: Literal["kafka"]
+    brokers: str = Field(description="host:port, comma separated.")
+    topic: str
+    slack: Duration = Field(
+        timedelta(seconds=1),
+        description="Longer than a request takes from the log's timestamp to being readable.",
+    )
+    options: dict[str, str] = Field({}, description="Passed on to the Kafka client.")
+
+
+class FilesLive(Section):
+    """Files that are read on request: a feed."""
+
+    type: Literal["files"]
+    requests: RequestsTopic = Field(description='Where `{"uri": …}` records come from.')
+    format: Literal["parquet", "csv", "json"] | None = Field(
+        None, description="Of all files; without it, as each file's name ends."
+    )
+    schema_: str = Field(alias="schema", description="The columns as Spark DDL.")
+    ingest_time: str = Field(
+        description="The column with the time the log accepted the row; 'event': the event time, "
+        "for files that are requested in event order."
+    )
+    root: str | None = Field(
+        None,
+        description="The folder, or URI, below which all files lie; by default the YAML's folder.",
+    )
+    slack: Duration | None = Field(
+        None,
+        description="The promise that no row is older than this when its file is requested: the "
+        "frontier then follows the clock, so far behind. Needed beside other streams.",
+    )
+    max_rows: int = Field(500_000, ge=1, description="About how many rows a live slice may have.")
+
+
 Archive = Annotated[IcebergArchive | ParquetArchive, Field(discriminator="type")]
-Live = Annotated[KafkaLive | IcebergLive, Field(discriminator="type")]
+Live = Annotated[KafkaLive | IcebergLive | FilesLive, Field(discriminator="type")]
 
 
 class StreamConfig(Section):

@@ -13,16 +13,26 @@ VERSION = 1
 
 
 @dataclass(frozen=True)
+class FeedPin:
+    """How the files of a feed are read; where they lie may be secret and stands in no file."""
+
+    ingest_time: str | None  # a column; None: the event time
+    format: str | None  # None: as each file's name ends
+    slack: int | None  # µs; None: rows may be of any age when their file is requested
+
+
+@dataclass(frozen=True)
 class LivePin:
     """The live home of a source: where it begins, and how it is read. Holds no secret."""
 
-    kind: str  # kafka, iceberg (the tail of a table)
-    location: str  # topic, or table name
+    kind: str  # kafka, iceberg (the tail of a table), files (a feed)
+    location: str  # topic, table name, or topic of requests
     slack: int  # µs the frontier stays behind the clock
     max_rows: int  # in one slice, about
     trigger: int  # µs between slices, at least
     topic: str | None = None  # the topic's id: another one is another log
     format: dict[str, Any] = field(default_factory=dict)  # fields of sources.decoding.Format
+    feed: FeedPin | None = None
 
 
 @dataclass(frozen=True)
@@ -197,10 +207,15 @@ def _source_pin(value: dict[str, Any]) -> SourcePin:
             **value,
             "columns": tuple(value["columns"]),
             "files": tuple(value["files"]),
-            "live": None if live is None else LivePin(**live),
+            "live": None if live is None else _live_pin(live),
             "leg": None if leg is None else leg_from(leg),
         }
     )
+
+
+def _live_pin(value: dict[str, Any]) -> LivePin:
+    feed = value.get("feed")
+    return LivePin(**{**value, "feed": None if feed is None else FeedPin(**feed)})
 
 
 def next_boundary(boundaries: tuple[int, ...], frontier: int, released: int | None) -> int:

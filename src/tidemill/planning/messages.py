@@ -88,7 +88,8 @@ def _kinds(kind: Any) -> Iterator[str]:
         yield from _kinds(kind["elementType"])
     elif kind["type"] == "map":
         yield "map"
-        yield from _kinds(kind["keyType"])
+        key = kind["keyType"]
+        yield from _kinds(key) if isinstance(key, str) else [f"map with {key['type']} keys"]
         yield from _kinds(kind["valueType"])
     else:
         yield str(kind["type"])

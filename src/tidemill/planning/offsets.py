@@ -5,7 +5,8 @@ from it is the same in every attempt.
 """
 
 import json
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +58,7 @@ class BatchOffsets:
 
     frontiers: dict[str, tuple[int, ...]]
     watermark: int
-    ends: dict[str, Offset] = field(default_factory=dict)  # of the fastest use of each source
+    ends: dict[str, Offset]  # of the fastest use of each source
 
     def furthest(self, source: str) -> int:
         """How far the fastest use of the source has read."""
@@ -92,8 +93,20 @@ def parse_entry(text: str, batch: int, where: str) -> BatchOffsets:
 
 def latest_entry(checkpoint: Path) -> BatchOffsets | None:
     """The newest entry of the offset log; None before the first."""
-    folder = checkpoint / "offsets"
-    last = max((int(path.name) for path in folder.glob("[0-9]*")), default=None)
-    if last is None:
+    return _entry(checkpoint, max(_batches(checkpoint), default=None))
+
+
+def oldest_entry(checkpoint: Path) -> BatchOffsets | None:
+    """The oldest entry that Spark keeps: a run can be taken back to it, but no further."""
+    return _entry(checkpoint, min(_batches(checkpoint), default=None))
+
+
+def _batches(checkpoint: Path) -> Iterator[int]:
+    return (int(path.name) for path in (checkpoint / "offsets").glob("[0-9]*"))
+
+
+def _entry(checkpoint: Path, batch: int | None) -> BatchOffsets | None:
+    if batch is None:
         return None
-    return parse_entry((folder / str(last)).read_text("utf-8"), last, str(checkpoint))
+    text = (checkpoint / "offsets" / str(batch)).read_text("utf-8")
+    return parse_entry(text, batch, str(checkpoint))

@@ -6,6 +6,7 @@ import contextlib
 import pickle
 import time
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -14,7 +15,7 @@ import pyarrow.compute as pc
 from tidemill.archive.reached import Reached
 from tidemill.errors import RunError, SourceError
 from tidemill.folds.state import StateFiles
-from tidemill.runtime.offsets import TakenSlice, read_batch, slices_taken
+from tidemill.runtime.offsets import TakenSlice, forget_slices, read_batch, slices_taken
 from tidemill.runtime.recovery import is_given
 from tidemill.runtime.registry import BatchRecord
 from tidemill.runtime.topics import OutputWriter
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from tidemill.planning.offsets import BatchOffsets
     from tidemill.runtime.run import RunFolder
     from tidemill.sinks.base import Destination
+    from tidemill.sources.route import Route
     from tidemill.sources.slicing import Slicing
 
 _QUIET = 5_000_000
@@ -68,16 +70,16 @@ class Committer:
             raise RunError(f"batch {batch} is not in the offset log")
         files, out, suppressed = self._write(frame, batch)
         self.writer.note(batch)
-        taken = slices_taken(
-            {name: slicing.route for name, slicing in self.slicings.items()}, before, now
-        )
+        taken = slices_taken(self._routes, before, now)
         counts, aside, sides = self._side(taken)
         stamp = self._stamp(batch, before, now)
         for name, sink in self.manifest.sinks.items():
             if sink.topic is not None:
                 continue  # its messages are in the topic
             found = self._not_given(sink.table, now, files.get(name, []))
-            followed = self._followed(name, now, sides.get(name, Counts()), bool(found))
+            followed = self._followed(name, before, now, sides.get(name, Counts()))
+            if followed is not None and not found and self._is_quiet(name, followed):
+                followed = None
             commit_files(self.catalog, sink.table, stamp, found, followed)
         self._commit_aside(aside, now, stamp)
         for piece in taken:
@@ -94,7 +96,12 @@ class Committer:
             out=out,
             suppressed=suppressed + counts.suppressed,
             seconds=time.monotonic() - began,
+            clock=counts.clock,
         )
+
+    @property
+    def _routes(self) -> dict[str, Route]:
+        return {name: slicing.route for name, slicing in self.slicings.items()}
 
     def _stamp(self, batch: int, before: BatchOffsets | None, now: BatchOffsets) -> BatchStamp:
         """Enough to know the batch again, and to go on after it from the archive."""
@@ -113,36 +120,38 @@ class Committer:
         )
 
     def _followed(
-        self, name: str, now: BatchOffsets, counts: Counts, has_rows: bool
+        self, name: str, before: BatchOffsets | None, now: BatchOffsets, counts: Counts
     ) -> Followed | None:
-        """How far an archive follows its log after this batch; None for other outputs.
-
-        A quiet log's frontier is said now and then.
-        """
+        """How far an archive follows its log after this batch; None for other outputs."""
         end = now.ends.get(name)
         if self.manifest.code or end is None or end.positions is None:
             return None
         for number, moment in counts.newest.items():
             self._newest[(name, number)] = moment
-        quiet = end.frontier - self._said.get(name, 0) < _QUIET and not counts.gaps
-        if quiet and not has_rows:
-            return None
-        self._said[name] = end.frontier
         reached = {
             int(number): Reached(at, end.frontier, self._newest.get((name, number)))
             for number, at in end.positions.items()
         }
-        return Followed(reached, {int(number): gaps for number, gaps in counts.gaps.items()})
+        route = self.slicings[name].route
+        start = route.placed(before.ends[name] if before else route.first()).positions or {}
+        begin = {int(number): at for number, at in start.items()}
+        gaps = {int(number): found for number, found in counts.gaps.items()}
+        return Followed(reached, begin, gaps)
+
+    def _is_quiet(self, name: str, followed: Followed) -> bool:
+        """A log without new rows is not worth a commit each time: its frontier is said at times."""
+        frontier = min(found.frontier for found in followed.reached.values())
+        quiet = frontier - self._said.get(name, 0) < _QUIET and not followed.gaps
+        if not quiet:
+            self._said[name] = frontier
+        return quiet
 
     def _forget(self, batch: int) -> None:
         """Let go of what only a rewind further back than is kept could need."""
-        oldest = batch + 1 - self.manifest.keep_batches
         if self.manifest.folds:
-            StateFiles(self.folder.state).forget(oldest)
-        entry = None if self.manifest.ends else read_batch(self.folder.checkpoint, oldest)
-        if entry is not None:
-            for source, slicing in self.slicings.items():
-                slicing.route.ledger.forget(entry.slowest().get(source, 0))
+            StateFiles(self.folder.state).forget(batch + 1 - self.manifest.keep_batches)
+        if not self.manifest.ends:
+            forget_slices(self._routes, self.folder.checkpoint, batch)
 
     def _write(self, frame: DataFrame, batch: int) -> tuple[dict[str, list[DataFile]], int, int]:
         """Write the output on executors; gather the descriptions of the files."""
@@ -167,7 +176,7 @@ class Committer:
             names = self.slicings[piece.source].side_names(piece.start, piece.end)
             counts, rows = read_side_files(self.folder.side, names)
             self._require_order(piece.source, counts)
-            total += Counts(counts.on_time, counts.late, counts.dead, counts.suppressed)
+            total += replace(counts, positions={}, newest={}, gaps={})
             sides[piece.source] = sides.get(piece.source, Counts()) + counts
             tables.append(rows)
         return total, pa.concat_tables(tables) if tables else None, sides

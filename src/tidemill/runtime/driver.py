@@ -14,6 +14,7 @@ from tidemill import errors
 from tidemill.errors import RunError, TidemillError
 from tidemill.planning.offsets import latest_entry
 from tidemill.planning.requests import Goal
+from tidemill.runtime.feeds import has_feed, is_past
 from tidemill.runtime.registry import BatchRecord, Registry, RunState
 from tidemill.sources.control import read_control, update_control
 from tidemill.types import FOREVER_MICROS
@@ -124,7 +125,9 @@ class Driver:
         goal = self.goal
         if goal.seconds is not None and time.monotonic() - self._began >= goal.seconds:
             return True
-        return goal.frontier is not None and self._frontier >= goal.frontier
+        if goal.frontier is None or self._frontier >= goal.frontier:
+            return goal.frontier is not None
+        return has_feed(self.manifest) and is_past(self.folder, self.manifest, goal.frontier)
 
     def _await(self, query: StreamingQuery) -> None:
         """Wait a moment; a failed query raises here, in our words."""

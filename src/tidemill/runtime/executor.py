@@ -22,6 +22,7 @@ from tidemill.runtime.analyst import call_pipeline
 from tidemill.runtime.code import load_pipeline
 from tidemill.runtime.committer import Committer
 from tidemill.runtime.driver import Driver
+from tidemill.runtime.feeds import feed_root
 from tidemill.runtime.lease import hold_lease, record_jvm
 from tidemill.runtime.logs import client_settings
 from tidemill.runtime.registry import BatchRecord, Registry, RunState
@@ -31,6 +32,7 @@ from tidemill.runtime.topics import topic_targets
 from tidemill.sinks.tables import ensure_table
 from tidemill.sinks.writing import OUTPUT, Target
 from tidemill.sources.control import update_control
+from tidemill.sources.legs import read_course
 from tidemill.sources.opening import open_reader
 from tidemill.sources.slicing import Slicing
 from tidemill.sources.verdict import SIDE_SCHEMA
@@ -43,6 +45,7 @@ if TYPE_CHECKING:
     from tidemill.config.loader import LoadedConfig
     from tidemill.planning.manifest import Manifest, SinkPin
     from tidemill.runtime.run import RunFolder
+    from tidemill.sinks.base import Destination
 
 _LOG = logging.getLogger(__name__)
 
@@ -113,8 +116,11 @@ class _Work:
     def options(self, source: str) -> dict[str, str]:
         """The data source's options; the same ones make the driver's own readers."""
         catalog = self.loaded.config.catalog.properties(self.loaded.base)
-        client = client_settings(self.loaded, self.manifest.sources[source].stream)
+        stream = self.manifest.sources[source].stream
+        client = client_settings(self.loaded, stream)
+        root = feed_root(self.loaded, stream)
         return {
+            **({} if root is None else {"root": root}),
             "client": json.dumps(client),
             "run": str(self.folder.path),
             "source": source,
@@ -148,8 +154,9 @@ def _drive(
 ) -> RunState:
     manifest, config = work.manifest, work.loaded.config.spark
     catalog = open_catalog(work.loaded)
-    for pin in manifest.sources.values():
-        open_reader(pin, catalog)  # what is pinned must still be there
+    if not read_course(work.folder.path, manifest).is_live:
+        for pin in manifest.sources.values():
+            open_reader(pin, catalog)  # what is pinned must still be there
     topics = topic_targets(work.loaded, manifest)
     spark = given or build_session(
         config,
@@ -162,7 +169,7 @@ def _drive(
     record_jvm(work.folder.path, spark.sparkContext._gateway.proc.pid)
     try:
         slicings = {source: Slicing(work.options(source)) for source in manifest.sources}
-        targets = {**topics, **prepare_tables(catalog, manifest)}
+        targets: dict[str, Destination] = {**topics, **prepare_tables(catalog, manifest)}
         frame = _build_frame(work, spark, {name: s.archive for name, s in slicings.items()})
         committer = Committer(manifest, work.folder, catalog, targets, slicings)
         seam = None if manifest.ends else SeamWatch(work.loaded, work.folder, manifest)
@@ -193,6 +200,7 @@ def prepare_tables(catalog: Catalog, manifest: Manifest) -> dict[str, Target]:
             sink.time,
             sink.partition_by,
             region=sink.region,
+            grows=not manifest.code,
         )
         targets[name] = Target.of(table, sink.time, manifest.output, sink.order)
     for name in filter(None, (manifest.late_table, manifest.dead_table)):

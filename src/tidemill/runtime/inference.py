@@ -17,7 +17,7 @@ _SAMPLE = 2_000
 
 def pinned_columns(loaded: LoadedConfig, stream: str, live: KafkaLive) -> str:
     """The columns as DDL; what was once inferred stays until the file is removed or edited."""
-    path = loaded.home / "schemas" / f"{stream}.ddl"
+    path = pinned_path(loaded, stream)
     if path.exists():
         return path.read_text("utf-8").strip()
     from tidemill.runtime.logs import client_settings
@@ -31,11 +31,17 @@ def pinned_columns(loaded: LoadedConfig, stream: str, live: KafkaLive) -> str:
             where=f"stream {stream}",
             fix='declare them: live: {…, schema: "id long, at timestamp"}',
         )
-    _keep(path, found)
+    pin_columns(path, found)
     return found
 
 
-def _keep(path: Path, text: str) -> None:
+def pinned_path(loaded: LoadedConfig, stream: str) -> Path:
+    """Where inferred columns are kept; people may edit it."""
+    return loaded.home / "schemas" / f"{stream}.ddl"
+
+
+def pin_columns(path: Path, text: str) -> None:
+    """Keep columns, whole."""
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_suffix(".tmp")
     draft.write_text(text + "\n", "utf-8")

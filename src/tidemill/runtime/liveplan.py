@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tidemill.archive.catalog import load_table
 from tidemill.archive.reached import frontier_of, read_reached
-from tidemill.config.stream import IcebergArchive, KafkaLive
+from tidemill.config.stream import FilesLive, IcebergArchive, KafkaLive
 from tidemill.errors import PlanError, SourceError
 from tidemill.planning.manifest import Leg, LivePin, SourcePin
 from tidemill.planning.plan import Beginning
+from tidemill.runtime.feeds import first_frontier, first_positions, pin_feed, require_slack
 from tidemill.runtime.logs import client_settings, kafka_pin, live_home
 from tidemill.runtime.pinning import describe_source, pin_source
 from tidemill.types import MILLISECOND, from_micros, micros_of, show_instant, to_micros
@@ -38,6 +38,8 @@ def pin_live(
     stream = loaded.config.streams[described.stream]
     live = live_home(loaded, described.stream)
     pause = micros_of(trigger)
+    if isinstance(live, FilesLive):
+        return pin_feed(loaded, described, live, request.live, pause)
     if isinstance(live, KafkaLive):
         home = kafka_pin(loaded, described.stream, live, pause)
     else:
@@ -60,9 +62,13 @@ def _has_table(catalog: Catalog, archive: object) -> bool:
 
 
 def place(
-    loaded: LoadedConfig, catalog: Catalog, begin: Beginning, pins: dict[str, SourcePin]
+    loaded: LoadedConfig, catalog: Catalog, begin: Beginning, pins: dict[str, SourcePin], clock: int
 ) -> dict[str, SourcePin]:
-    """The pins with the place at which their live part begins."""
+    """The pins with the place at which their live part begins.
+
+    ``clock`` (µs) was read before they were pinned: what came since is not in their snapshots.
+    """
+    require_slack(pins)
     logs = {name: open_log(loaded, pin) for name, pin in pins.items() if is_kafka(pin)}
     states = {name: log.look_now() for name, log in logs.items()}
     placed = {
@@ -70,17 +76,17 @@ def place(
         for name, pin in pins.items()
     }
     if begin is Beginning.HISTORY:
-        legs = {name: archive_leg(catalog, pin) for name, pin in placed.items()}
+        legs = {name: archive_leg(catalog, pin, clock) for name, pin in placed.items()}
         for name, state in states.items():
             require_seam(placed[name], legs[name], state)
     else:
-        legs = _live_legs(catalog, begin, placed, logs, states)
+        legs = _live_legs(catalog, begin, placed, logs, states, clock)
     return {name: replace(pin, leg=legs[name]) for name, pin in placed.items()}
 
 
 def is_kafka(pin: SourcePin) -> bool:
-    """Whether the live home is a topic."""
-    return pin.live is not None and pin.live.kind == "kafka"
+    """Whether the live home is a topic, be it of rows or of requests."""
+    return pin.live is not None and pin.live.kind in ("kafka", "files")
 
 
 def open_log(loaded: LoadedConfig, pin: SourcePin) -> KafkaLog:
@@ -96,14 +102,17 @@ def _with_topic(pin: SourcePin, state: LogState) -> SourcePin:
     return replace(pin, live=replace(pin.live, topic=state.topic))
 
 
-def archive_leg(catalog: Catalog, pin: SourcePin) -> Leg:
-    """History up to the archive's frontier in the pinned snapshot; live goes on right there."""
+def archive_leg(catalog: Catalog, pin: SourcePin, clock: int) -> Leg:
+    """History up to the archive's frontier in the pinned snapshot; live goes on right there.
+
+    ``clock`` (µs) was read before the snapshot was chosen.
+    """
     metadata = load_table(catalog, pin.location, f"stream {pin.stream}").metadata
-    reached = read_reached(metadata, pin.snapshot)
+    reached = {} if pin.snapshot is None else read_reached(metadata, pin.snapshot)
     seam = frontier_of(reached)
     if seam is None and not is_kafka(pin):
         assert pin.live is not None
-        seam = (time.time_ns() // 1_000 - pin.live.slack) // MILLISECOND * MILLISECOND
+        seam = (clock - pin.live.slack) // MILLISECOND * MILLISECOND
     if seam is None:
         raise PlanError(
             f"{pin.location} does not say how far it follows the log, so there is no seam",
@@ -121,16 +130,20 @@ def archive_leg(catalog: Catalog, pin: SourcePin) -> Leg:
 
 def require_seam(pin: SourcePin, leg: Leg, state: LogState) -> None:
     """The log must still hold what comes right after the archive. Never a gap."""
-    gaps = [
-        f"partition {number} lacks the offsets {leg.positions.get(str(number), 0)} to {low - 1}"
+    gaps = {
+        number: (leg.positions.get(str(number), 0), low - 1)
         for number, low in sorted(state.low.items())
         if low > leg.positions.get(str(number), 0)
-    ]
+    }
     if gaps:
+        lost = "; ".join(
+            f"partition {number} lacks the offsets {first} to {last}"
+            for number, (first, last) in gaps.items()
+        )
         raise SourceError(
-            f"the log no longer holds the seam at {show_instant(from_micros(leg.seam))}: "
-            + "; ".join(gaps),
+            f"the log no longer holds the seam at {show_instant(from_micros(leg.seam))}: {lost}",
             where=f"stream {pin.stream}",
+            gaps=gaps,
             fix=f"'tidemill archive run {pin.stream}' must follow the topic more closely than its "
             "retention; rows that neither has are lost, and --from cannot begin before them",
         )
@@ -142,36 +155,33 @@ def _live_legs(
     pins: dict[str, SourcePin],
     logs: dict[str, KafkaLog],
     states: dict[str, LogState],
+    clock: int,
 ) -> dict[str, Leg]:
     """One frontier for all sources; each enters its log at the first row that is not before it."""
-    from tidemill.sources.liveslices import first_moment
-
     fronts = []
     for name, pin in pins.items():
-        assert pin.live is not None
         if name in logs:
-            fronts.append(first_moment(logs[name], states[name], begin.value, pin.live.slack))
+            fronts.append(first_frontier(logs[name], states[name], begin, pin))
         else:
-            fronts.append(_tail_front(catalog, pin, begin))
+            fronts.append(_tail_front(catalog, pin, begin, clock))
     frontier = min(fronts) // MILLISECOND * MILLISECOND
     legs = {}
     for name, pin in pins.items():
         if name not in logs:
             legs[name] = Leg(frontier, pin.snapshot, pin.schema_id)
             continue
-        state = states[name]
-        found = state.low if begin is Beginning.EARLIEST else logs[name].ends_at(frontier, state)
-        positions = {str(number): at for number, at in sorted(found.items())}
+        positions = first_positions(logs[name], states[name], begin, pin, frontier)
         legs[name] = Leg(frontier, positions=positions)
     return legs
 
 
-def _tail_front(catalog: Catalog, pin: SourcePin, begin: Beginning) -> int:
+def _tail_front(catalog: Catalog, pin: SourcePin, begin: Beginning, clock: int) -> int:
     from tidemill.sources.tail import table_frontier, table_start
 
+    assert pin.live is not None
     table = load_table(catalog, pin.location, f"stream {pin.stream}")
-    found = table_start if begin is Beginning.EARLIEST else table_frontier
-    return found(table, pin)
+    end = table_frontier(table.metadata, pin.snapshot, clock, pin.live.slack)
+    return table_start(table, pin, end) if begin is Beginning.EARLIEST else end
 
 
 def live_span(

@@ -6,7 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tidemill.config.stream import IcebergArchive, IcebergLive, KafkaLive
+from tidemill.config.stream import FilesLive, IcebergArchive, IcebergLive, KafkaLive
 from tidemill.errors import ConfigError, PlanError
 from tidemill.planning.manifest import LivePin
 from tidemill.sources.decoding import Format
@@ -19,12 +19,13 @@ if TYPE_CHECKING:
 def client_settings(loaded: LoadedConfig, stream: str) -> dict[str, str]:
     """The Kafka client's settings of a stream; may hold secrets, so they stay in memory."""
     live = loaded.config.streams[stream].live
-    if not isinstance(live, KafkaLive):
+    topic = live.requests if isinstance(live, FilesLive) else live
+    if topic is None or isinstance(topic, IcebergLive):
         return {}
-    return {**live.options, "bootstrap.servers": live.brokers}
+    return {**topic.options, "bootstrap.servers": topic.brokers}
 
 
-def live_home(loaded: LoadedConfig, stream: str) -> KafkaLive | IcebergLive:
+def live_home(loaded: LoadedConfig, stream: str) -> KafkaLive | IcebergLive | FilesLive:
     """The live home of a stream; the tail of its archive, if it names no other."""
     found = loaded.config.streams[stream]
     if found.live is not None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tidemill.planning.offsets import BatchOffsets, Offset, parse_entry
+from tidemill.planning.offsets import BatchOffsets, Offset, oldest_entry, parse_entry
 
 if TYPE_CHECKING:
     from tidemill.sources.route import Route
@@ -42,7 +42,18 @@ def slices_taken(
     taken = []
     for source in sorted(now.frontiers):
         route = routes[source]
-        known = before is not None and source in before.frontiers
-        done = before.furthest(source) if before and known else route.first().frontier
-        taken += [TakenSlice(source, *edges) for edges in route.slices(done, now.furthest(source))]
+        done = before.ends.get(source) if before else None
+        edges = route.slices(done or route.first(), now.furthest(source))
+        taken += [TakenSlice(source, *pair) for pair in edges]
     return taken
+
+
+def forget_slices(routes: Mapping[str, Route], checkpoint: Path, batch: int) -> None:
+    """Let go of decided slices that no batch can be repeated from, once ``batch`` is committed.
+
+    A run can be taken back to the oldest entry that Spark keeps. Before its second batch there is
+    nothing to let go of: Spark may not know yet that the first one is committed.
+    """
+    oldest = oldest_entry(checkpoint) if batch else None
+    for source, frontier in (oldest.slowest() if oldest else {}).items():
+        routes[source].ledger.forget(frontier)

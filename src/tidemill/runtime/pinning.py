@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from tidemill.archive.catalog import load_table
 from tidemill.config.pipeline import SourceConfig
-from tidemill.config.stream import IcebergArchive, ParquetArchive
+from tidemill.config.stream import FilesLive, IcebergArchive, ParquetArchive
 from tidemill.errors import PlanError, nearest
 from tidemill.planning.manifest import SourcePin
 from tidemill.sources.base import INGEST_TIME, OFFSET, PARTITION
@@ -40,7 +40,10 @@ def pin_source(
         raise PlanError(
             "the stream has no archive:, so it has no history to backfill from",
             where=where,
-            fix="give it an archive: in the YAML",
+            fix="its files are read on request by 'tidemill run'; an archive: over them, such as "
+            "{type: parquet, …}, could be backfilled from"
+            if isinstance(loaded.config.streams[pin.stream].live, FilesLive)
+            else "give it an archive: in the YAML",
         )
     if isinstance(archive, IcebergArchive):
         table = load_table(catalog, archive.table, where)

@@ -80,7 +80,7 @@ def make_plan(
     if request.live is not None:
         from tidemill.runtime.liveplan import place
 
-        pins = place(loaded, catalog, request.live, pins)
+        pins = place(loaded, catalog, request.live, pins, to_micros(now))
     needed = _needed(request, margins, pins)
     statistics = {
         name: SourceStatistics(

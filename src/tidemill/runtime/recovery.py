@@ -29,6 +29,18 @@ if TYPE_CHECKING:
 LATEST = "latest"
 
 
+def require_tables(manifest: Manifest) -> None:
+    """Only a table says how far a run came that wrote it."""
+    for name, sink in manifest.sinks.items():
+        if sink.topic is not None:
+            raise PlanError(
+                f"the output {name!r} goes to the topic {sink.topic!r}, which does not say how far "
+                "the lost run came",
+                where=f"pipeline {manifest.pipeline}",
+                fix="start a new run with --from: its messages carry another run id",
+            )
+
+
 def find_lost(catalog: Catalog, tables: Iterable[str], run: str) -> tuple[str, dict[str, Stamp]]:
     """The lost run, and its last commit in each of the tables that it wrote."""
     found = {name: catalog.load_table(name) for name in tables if catalog.table_exists(name)}

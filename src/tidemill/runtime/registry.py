@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -25,6 +25,7 @@ create table if not exists batches (
   run text not null, batch integer not null, frontier integer not null, watermark integer,
   on_time integer not null, late integer not null, dead integer not null,
   out integer not null, suppressed integer not null, seconds real not null,
+  clock integer not null default 0,
   primary key (run, batch)
 );
 """
@@ -55,11 +56,16 @@ class BatchRecord:
     out: int
     suppressed: int
     seconds: float
+    clock: int = 0
 
 
 @dataclass(frozen=True)
 class RunTotals:
-    """Rows of a run so far; ``read = on_time + late + dead``."""
+    """Rows of a run so far; ``read = on_time + late + dead``.
+
+    ``clock`` of them came behind a frontier that the clock had moved: of a run with any, nobody can
+    promise that it gives what a backfill gives.
+    """
 
     batches: int = 0
     frontier: int | None = None
@@ -69,6 +75,7 @@ class RunTotals:
     dead: int = 0
     out: int = 0
     suppressed: int = 0
+    clock: int = 0
 
     @property
     def read(self) -> int:
@@ -102,6 +109,7 @@ class Registry:
             with self._connect() as connection:
                 connection.execute("pragma journal_mode = wal")
                 connection.executescript(_SCHEMA)
+                _grow(connection)
         except OSError as error:
             raise self._unusable(str(error.strerror)) from None
 
@@ -163,10 +171,12 @@ class Registry:
         """Keep a batch's counts; a repeat of the batch replaces them."""
         with self._connect() as connection:
             connection.execute(
-                "insert or replace into batches values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                "insert or replace into batches (run, batch, frontier, watermark, on_time, late,"
+                " dead, out, suppressed, seconds, clock) values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 (
                     run, record.batch, record.frontier, record.watermark, record.on_time,
                     record.late, record.dead, record.out, record.suppressed, record.seconds,
+                    record.clock,
                 ),
             )  # fmt: skip
 
@@ -175,7 +185,7 @@ class Registry:
         with self._connect() as connection:
             row = connection.execute(
                 "select count(*), max(frontier), max(watermark), sum(on_time), sum(late),"
-                " sum(dead), sum(out), sum(suppressed) from batches where run = ?",
+                " sum(dead), sum(out), sum(suppressed), sum(clock) from batches where run = ?",
                 (run,),
             ).fetchone()
         if not row[0]:
@@ -198,6 +208,14 @@ class Registry:
                 " from runs order by created, run"
             ).fetchall()
         return [RunRecord(**{**dict(row), "state": RunState(row["state"])}) for row in rows]
+
+
+def _grow(connection: sqlite3.Connection) -> None:
+    """A registry from before rows were counted that came behind the clock gets the column."""
+    found = {row[1] for row in connection.execute("pragma table_info(batches)")}
+    if "clock" not in found:
+        with suppress(sqlite3.OperationalError):  # another process was faster
+            connection.execute("alter table batches add column clock integer not null default 0")
 
 
 def _now() -> str:

@@ -11,12 +11,12 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tidemill.archive.catalog import keep_tags, load_table, open_catalog
-from tidemill.planning.offsets import latest_entry
+from tidemill.archive.catalog import keep_tags, load_table, open_catalog, unpin_snapshot
+from tidemill.planning.offsets import latest_entry, oldest_entry
 from tidemill.planning.slices import DEFAULT_SLICE_ROWS, cut_by_rows
 from tidemill.runtime.liveplan import archive_leg, is_kafka, open_log, require_seam
 from tidemill.sources.kafka import LogAway
-from tidemill.sources.lag import Lag, write_lag
+from tidemill.sources.lag import write_waiting
 from tidemill.sources.legs import Course, Extension, metadata_path, read_course, write_course
 from tidemill.sources.opening import keep_metadata, open_reader
 from tidemill.types import from_micros
@@ -41,12 +41,16 @@ class SeamWatch:
         self.loaded, self.folder, self.manifest = loaded, folder, manifest
         self._course = read_course(folder.path, manifest)
         self._looked = 0.0
+        self._released = self._course.is_live and not self._course.has_history
 
     def look(self) -> None:
         """Called often by the driver; cheap until there is something to decide."""
-        if self._course.is_live or time.monotonic() - self._looked < _PAUSE:
+        if self._released or time.monotonic() - self._looked < _PAUSE:
             return
         self._looked = time.monotonic()
+        if self._course.is_live:
+            self._let_go()
+            return
         entry = latest_entry(self.folder.checkpoint)
         if entry is None:
             return
@@ -55,17 +59,27 @@ class SeamWatch:
             try:
                 self._course = self._decide(self._course)
             except LogAway as away:
-                now = time.time_ns() // 1_000
                 for name, frontier in reached.items():
-                    lag = Lag(now, frontier, waiting=str(away), since=now)
-                    write_lag(self.folder.path, name, lag)
+                    write_waiting(self.folder.path, name, frontier, str(away))
                 return
             write_course(self.folder.path, self._course)
 
+    def _let_go(self) -> None:
+        """Unpin history when no rewind can lead back to it: from then on it costs nothing."""
+        oldest = oldest_entry(self.folder.checkpoint)
+        if oldest is not None and all(end.is_live for end in oldest.ends.values()):
+            catalog = open_catalog(self.loaded)
+            for pin in self.manifest.sources.values():
+                if pin.kind == "iceberg" and is_kafka(pin):
+                    table = load_table(catalog, pin.location, f"stream {pin.stream}")
+                    unpin_snapshot(table, self.manifest.run)
+            self._released = True
+
     def _decide(self, course: Course) -> Course:
         catalog = open_catalog(self.loaded)
+        clock = time.time_ns() // 1_000  # before the snapshots are chosen
         pins = {name: self._current(catalog, pin) for name, pin in self.manifest.sources.items()}
-        legs = {name: archive_leg(catalog, pin) for name, pin in pins.items()}
+        legs = {name: archive_leg(catalog, pin, clock) for name, pin in pins.items()}
         seams = course.seams()
         if any(leg.seam - seams[name] > self.manifest.misalignment for name, leg in legs.items()):
             return self._extend(catalog, course, pins, legs)

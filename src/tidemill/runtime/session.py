@@ -134,6 +134,7 @@ def run_settings(shuffles: int, keep_batches: int) -> dict[str, str]:
             "org.apache.spark.sql.catalyst.optimizer.PropagateEmptyRelation"
         ),
         "spark.sql.streaming.minBatchesToRetain": str(keep_batches),
+        "spark.sql.streaming.pollingDelay": "20ms",
     }
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import signal
 import subprocess
+import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from tidemill.errors import RunError
@@ -28,34 +30,39 @@ def supervise(
     batches: Callable[[], int],
     say: Callable[[str], None],
     goal: Goal | None = None,
+    error: Callable[[], str | None] = lambda: None,
 ) -> None:
     """Run the command until it ends well. ``batches`` tells whether a start got anywhere.
 
-    A signal to us is handed on to the driver, which then stops cleanly.
+    A signal to us is handed on to the driver, which then stops cleanly. What the driver says on
+    stdout is left out: the caller shows how the run ended, once. ``error`` is why it failed last.
     """
     began, fruitless, pause = time.monotonic(), 0, _FIRST_PAUSE
-    stopping: list[int] = []
-    while True:
-        before = batches()
-        process = subprocess.Popen([*command, *_left(goal, began)])
-        kept = _hand_on(process, stopping)
-        try:
-            code = process.wait()
-        finally:
-            for number, handler in kept.items():
-                signal.signal(number, handler)
-        if code in _DONE or stopping:
-            return
-        fruitless = 0 if batches() > before else fruitless + 1
-        if code == _HOPELESS or fruitless >= _FRUITLESS:
-            reason = "it cannot work as it is" if code == _HOPELESS else "it got nowhere"
-            raise RunError(
-                f"given up after {fruitless} starts without a batch: {reason} (exit code {code})",
-                fix="'tidemill status' shows the error; correct it, then 'tidemill resume'",
+    with _handing_on() as (stopping, drivers):
+        while True:
+            before = batches()
+            drivers.append(
+                subprocess.Popen([*command, *_left(goal, began)], stdout=subprocess.DEVNULL)
             )
-        pause = _FIRST_PAUSE if fruitless == 0 else min(_LONGEST_PAUSE, pause * 2)
-        say(f"the driver ended with exit code {code}; starting it again in {pause:.0f} s")
-        time.sleep(pause)
+            code = drivers[-1].wait()
+            if code in _DONE or stopping.is_set():
+                return
+            fruitless = 0 if batches() > before else fruitless + 1
+            if code == _HOPELESS or fruitless >= _FRUITLESS:
+                raise _given_up(code, fruitless, error())
+            pause = _FIRST_PAUSE if fruitless == 0 else min(_LONGEST_PAUSE, pause * 2)
+            say(f"the driver ended with exit code {code}; starting it again in {pause:.0f} s")
+            if stopping.wait(pause):
+                return
+
+
+def _given_up(code: int, fruitless: int, error: str | None) -> RunError:
+    if code == _HOPELESS:
+        what = "given up: what was asked for cannot be done as written, as the driver said"
+    else:
+        why = f": {error.splitlines()[0]}" if error else ""
+        what = f"given up after {fruitless} starts without a committed batch{why}"
+    return RunError(what, fix="correct the cause, then 'tidemill resume'", code=code)
 
 
 def _left(goal: Goal | None, began: float) -> list[str]:
@@ -72,16 +79,23 @@ def _left(goal: Goal | None, began: float) -> list[str]:
     return found
 
 
-def _hand_on(
-    process: subprocess.Popen[bytes], stopping: list[int]
-) -> dict[int, signal.Handlers | int | Callable[[int, FrameType | None], object] | None]:
-    def handle(number: int, frame: FrameType | None) -> None:
-        del frame
-        stopping.append(number)
-        process.send_signal(signal.SIGTERM)
+@contextmanager
+def _handing_on() -> Iterator[tuple[threading.Event, list[subprocess.Popen[bytes]]]]:
+    """Signals go to the newest driver, also one that is only just being started."""
+    stopping = threading.Event()
+    drivers: list[subprocess.Popen[bytes]] = []
 
-    kept = {}
-    for number in (signal.SIGINT, signal.SIGTERM):
-        kept[number] = signal.getsignal(number)
+    def handle(number: int, frame: FrameType | None) -> None:
+        del number, frame
+        stopping.set()
+        if drivers:
+            drivers[-1].send_signal(signal.SIGTERM)
+
+    kept = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    for number in kept:
         signal.signal(number, handle)
-    return kept  # type: ignore[return-value]
+    try:
+        yield stopping, drivers
+    finally:
+        for number, handler in kept.items():
+            signal.signal(number, handler)

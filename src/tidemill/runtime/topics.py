@@ -63,7 +63,9 @@ class OutputWriter:
         self.targets, self.tasks = targets, tasks
         self._path = folder / _NAME
         self._shapes = {
-            name: target.shape for name, target in targets.items() if isinstance(target, TopicTarget)
+            name: target.shape
+            for name, target in targets.items()
+            if isinstance(target, TopicTarget)
         }
 
     def write(self, frame: DataFrame, batch: int) -> DataFrame:

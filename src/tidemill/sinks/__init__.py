@@ -1,1 +1,1 @@
-"""Where rows go: files written on executors, committed once per batch on the driver."""
+"""Where rows go: files that the driver commits once per batch, or messages with ids."""

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tidemill.archive.markers import carried
-from tidemill.archive.reached import Reached, to_summary
+from tidemill.archive.reached import Reached, read_reached, to_summary
 from tidemill.errors import SinkError
 from tidemill.sinks.tidy import expire_own
 
@@ -82,6 +82,7 @@ class Followed:
     """What a commit says of the log that the table follows."""
 
     reached: dict[int, Reached]
+    begin: dict[int, int]  # where this batch begins in the log, by partition
     gaps: dict[int, list[tuple[int, int]]] = field(default_factory=dict)  # offsets without a row
 
 
@@ -120,6 +121,8 @@ def _try_commit(
     """One attempt against the loaded metadata. False: look again."""
     from pyiceberg.exceptions import CommitFailedException
 
+    if followed is not None:
+        _require_alone(table, followed)
     table.metadata.properties.update(_FOR_OUR_COMMITS)
     transaction = table.transaction()
     summary = {RUN_IN_SUMMARY: stamp.run}
@@ -147,6 +150,18 @@ def _try_commit(
         _LOG.warning("commit of batch %s has an unknown result, looking: %s", stamp.batch, error)
         return False
     return True
+
+
+def _require_alone(table: Table, followed: Followed) -> None:
+    """Two runs that follow one log into one table would write every record twice."""
+    for number, found in read_reached(table.metadata).items():
+        if found.next > followed.begin.get(number, 0):
+            raise SinkError(
+                f"the table has partition {number} up to offset {found.next} already, this batch "
+                f"begins at {followed.begin.get(number, 0)}: another run follows the same log",
+                where=f"table {'.'.join(table.name())}",
+                fix="let only one 'tidemill archive run' follow a stream; cancel this one",
+            )
 
 
 def _unknown_results() -> tuple[type[Exception], ...]:

@@ -29,6 +29,7 @@ def ensure_table(
     partition_by: str,
     *,
     region: str | None = None,
+    grows: bool = False,
 ) -> Table:
     """The table, made if it is missing, with columns that fit. Running it again changes nothing."""
     from pyiceberg.exceptions import (
@@ -54,9 +55,25 @@ def ensure_table(
                 fix="check the warehouse's permissions and free space, and that every output "
                 "column has a type a table can hold",
             ) from None
+    if grows:
+        _grow(table, schema)
     _partition(table, time, partition_by, region)
     _require_fit(table, name, schema)
     return table
+
+
+def _grow(table: Table, schema: pa.Schema) -> None:
+    """Columns that the table lacks are added, optional; the others stay as they are."""
+    import pyarrow as pa
+    from pyiceberg.io.pyarrow import _pyarrow_to_schema_without_ids
+
+    known = set(table.schema().column_names)
+    more = [field for field in schema if field.name not in known]
+    if more:
+        new = _pyarrow_to_schema_without_ids(pa.schema(more))
+        with table.update_schema() as update:
+            for field in new.fields:
+                update.add_column(field.name, field.field_type)
 
 
 def _partition(table: Table, time: str | None, partition_by: str, region: str | None) -> None:

@@ -1,14 +1,16 @@
-"""Write a batch's output as data files, on executors. Nothing is visible before the commit."""
+"""Write a batch's output on executors; data files of tables are not seen before the commit."""
 
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+
+from tidemill.sinks.base import OUTPUT, RESULT_DDL, ROW, Destination, Opened, cut, result
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
@@ -16,9 +18,8 @@ if TYPE_CHECKING:
     from pyiceberg.table import Table
     from pyiceberg.table.metadata import TableMetadata
 
-RESULT_DDL = "output string, file binary, rows long, suppressed long"
+__all__ = ["OUTPUT", "RESULT_DDL", "BatchWriter", "Target", "write_files"]
 _FLUSH_BYTES = 128 * 1024 * 1024
-OUTPUT = "_tidemill_output"
 
 
 @dataclass(frozen=True)
@@ -43,31 +44,59 @@ class Target:
         slim: dict[str, Any] = {"snapshots": [], "refs": {}, "snapshot_log": [], "metadata_log": []}
         return cls(table.metadata.model_copy(update=slim), table.io, time, kept, order)
 
+    def open(self, name: str) -> Opened:
+        """A re-run writes new files; only those the commit takes are ever seen."""
+        return _OpenTable(self, name)
+
+
+class _OpenTable:
+    """Rows of one task on their way into data files."""
+
+    def __init__(self, target: Target, name: str) -> None:
+        self.target, self.name = target, name
+        self._held: list[pa.Table] = []
+
+    def take(self, rows: pa.Table) -> Iterator[pa.RecordBatch]:
+        """Hold the rows; write when there are enough for a file."""
+        self._held.append(rows.drop_columns([ROW]) if ROW in rows.schema.names else rows)
+        if sum(table.nbytes for table in self._held) > _FLUSH_BYTES:
+            yield from self.finish()
+
+    def finish(self) -> Iterator[pa.RecordBatch]:
+        """Write what is held."""
+        if not self._held:
+            return
+        rows = pa.concat_tables(self._held).combine_chunks()
+        self._held = []
+        if self.target.order:
+            rows = rows.sort_by([(column, "ascending") for column in self.target.order])
+        for file in write_files(self.target.metadata, self.target.io, rows):
+            # Spark's own channel from task to driver; nothing is ever unpickled from disk.
+            yield result(self.name, pickle.dumps(file), file.record_count, 0)
+
 
 @dataclass(frozen=True)
 class BatchWriter:
-    """What ``mapInArrow`` runs over a batch's output: rows in, descriptions of files out.
+    """What ``mapInArrow`` runs over a batch's output: rows in, what was written out.
 
     With several outputs every row is a struct column named after its output, and ``OUTPUT``
     says which one is set.
     """
 
-    targets: dict[str, Target]
+    targets: Mapping[str, Destination]
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Executor. A re-run writes new files; only those the commit takes are ever seen."""
-        held: dict[str, list[pa.Table]] = {name: [] for name in self.targets}
+        """Executor."""
+        opened = {name: target.open(name) for name, target in self.targets.items()}
         for batch in batches:
             for name, rows in self._split(batch):
-                kept, suppressed = _cut(rows, self.targets[name])
+                kept, suppressed = cut(rows, self.targets[name])
                 if suppressed:
-                    yield _result(name, None, 0, suppressed)
+                    yield result(name, None, 0, suppressed)
                 if kept.num_rows:
-                    held[name].append(kept)
-                if sum(table.nbytes for table in held[name]) > _FLUSH_BYTES:
-                    yield from self._flush(name, held)
-        for name in self.targets:
-            yield from self._flush(name, held)
+                    yield from opened[name].take(kept)
+        for output in opened.values():
+            yield from output.finish()
 
     def _split(self, batch: pa.RecordBatch) -> Iterator[tuple[str, pa.Table]]:
         if OUTPUT not in batch.schema.names:
@@ -77,19 +106,10 @@ class BatchWriter:
             chosen = batch.filter(pc.equal(batch.column(OUTPUT), name))
             if chosen.num_rows:
                 column = chosen.column(name)
-                fields = list(column.type)
-                yield name, pa.Table.from_arrays(column.flatten(), schema=pa.schema(fields))
-
-    def _flush(self, name: str, held: dict[str, list[pa.Table]]) -> Iterator[pa.RecordBatch]:
-        if held[name]:
-            rows = pa.concat_tables(held[name]).combine_chunks()
-            held[name] = []
-            order = self.targets[name].order
-            if order:
-                rows = rows.sort_by([(column, "ascending") for column in order])
-            for file in write_files(self.targets[name].metadata, self.targets[name].io, rows):
-                # Spark's own channel from task to driver; nothing is ever unpickled from disk.
-                yield _result(name, pickle.dumps(file), file.record_count, 0)
+                rows = pa.Table.from_arrays(column.flatten(), schema=pa.schema(list(column.type)))
+                if ROW in batch.schema.names:
+                    rows = rows.append_column(ROW, chosen.column(ROW))
+                yield name, rows
 
 
 def write_files(metadata: TableMetadata, io: FileIO, rows: pa.Table) -> list[DataFile]:
@@ -102,21 +122,3 @@ def write_files(metadata: TableMetadata, io: FileIO, rows: pa.Table) -> list[Dat
         blind = {**metadata.properties, "write.metadata.metrics.default": "counts"}
         metadata = metadata.model_copy(update={"properties": blind})
         return list(_dataframe_to_data_files(table_metadata=metadata, df=rows, io=io))
-
-
-def _cut(rows: pa.Table, target: Target) -> tuple[pa.Table, int]:
-    """The rows whose time is in the run's range, and how many are not."""
-    if target.range is None or target.time is None:
-        return rows, 0
-    times = rows.column(target.time).cast(pa.timestamp("us")).cast(pa.int64())
-    low, high = target.range
-    inside = pc.fill_null(pc.and_(pc.greater_equal(times, low), pc.less(times, high)), False)
-    kept = rows.filter(inside)
-    return kept, rows.num_rows - kept.num_rows
-
-
-def _result(output: str, file: bytes | None, rows: int, suppressed: int) -> pa.RecordBatch:
-    values: list[Any] = [[output], [file], [rows], [suppressed]]
-    kinds = [pa.string(), pa.binary(), pa.int64(), pa.int64()]
-    arrays = [pa.array(value, kind) for value, kind in zip(values, kinds, strict=True)]
-    return pa.RecordBatch.from_arrays(arrays, names=["output", "file", "rows", "suppressed"])

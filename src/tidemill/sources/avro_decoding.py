@@ -24,7 +24,7 @@ class AvroDecoder:
         self._columns = pa.schema(list(self._type.kind))
         try:
             self._schema = fastavro.parse_schema(plain_schema(json.loads(schema)))
-        except (ValueError, fastavro.schema.SchemaParseException) as error:
+        except (ValueError, TypeError, fastavro.schema.SchemaParseException) as error:
             raise ConfigError(
                 f"the Avro schema cannot be used: {error}", fix="see the Avro specification"
             ) from None

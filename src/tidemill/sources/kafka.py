@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
@@ -22,11 +22,14 @@ if TYPE_CHECKING:
 
     from tidemill.planning.manifest import LivePin, SourcePin
     from tidemill.sources.base import Piece
+    from tidemill.sources.filtering import RowFilter
 
 _ANSWER = 10.0
 """Seconds to wait for a broker's answer."""
 _PATIENCE = 120.0
 """Seconds a reader waits for rows it knows to be there, before its task fails."""
+_SILENCE = 5.0
+"""Seconds without a row after which a reader asks whether the topic is still there."""
 _CHUNK = 10_000
 _ROWS = 100_000
 _UTC_TIME = pa.timestamp("us", "UTC")
@@ -278,9 +281,18 @@ class KafkaReader:
         """The rows of one range of one partition, in the log's order."""
         partition, start, end = piece.handle
         newest = -(2**62)
+        keep = self._filter()
+        wanted = columns if keep is None else tuple(dict.fromkeys((*columns, *keep.columns)))
         for taken in self._take(partition, start, end):
-            batch, newest = self._shape(taken, partition, newest, columns)
-            yield batch
+            batch, newest = self._shape(taken, partition, newest, wanted)
+            yield batch if keep is None else keep(batch).select(columns)
+
+    def _filter(self) -> RowFilter | None:
+        if self.pin.where is None:
+            return None
+        from tidemill.sources.filtering import RowFilter
+
+        return RowFilter(self.full, self.pin.where, f"stream {self.pin.stream}")
 
     def _take(self, partition: int, start: int, end: int) -> Iterator[_Taken]:
         """Messages of ``[start, end)``, some thousands at a time.
@@ -293,40 +305,69 @@ class KafkaReader:
         consumer = _consumer_of(tuple(sorted(self.client.items())))
         here = TopicPartition(self.live.location, partition, start)
         consumer.assign([here])
-        taken, heard = _Taken(), time.monotonic()
+        taken, place = _Taken(), start
+        heard = asked = time.monotonic()
         try:
             done = start >= end
             while not done:
-                messages = consumer.consume(_CHUNK, 0.5)
-                done = self._sort(messages, taken, end, partition)
+                # No more than there can be: it would wait for them.
+                messages = consumer.consume(max(1, min(_CHUNK, end - place)), 0.5)
+                done = self._sort(messages, taken, (place, end), partition)
+                place = taken.offsets[-1] + 1 if len(taken) else place
                 if not done:
                     done = consumer.position([here])[0].offset >= end
                 if messages:
-                    heard = time.monotonic()
-                elif time.monotonic() - heard > _PATIENCE:
-                    raise SourceError(
-                        f"partition {partition} gives no rows before offset {end}, for "
-                        f"{_PATIENCE:.0f} s",
-                        where=f"topic {self.live.location}",
-                        fix="check the brokers, then 'tidemill resume'",
-                    )
+                    heard = asked = time.monotonic()
+                elif time.monotonic() - asked > _SILENCE:
+                    self._ask(consumer, partition, end, time.monotonic() - heard)
+                    asked = time.monotonic()
                 if len(taken) >= _ROWS or (done and len(taken)):
                     yield taken
                     taken = _Taken()
         finally:
             consumer.unassign()
 
-    def _sort(self, messages: list[Message], taken: _Taken, end: int, partition: int) -> bool:
-        """Keep the range's messages; tells whether its end was reached."""
+    def _ask(self, consumer: Consumer, partition: int, end: int, silence: float) -> None:
+        """Nothing comes: a broker that is away is waited for, a topic that is gone is not."""
+        from confluent_kafka import KafkaError, KafkaException
+
+        where = f"topic {self.live.location}"
+        with suppress(KafkaException):
+            known = consumer.list_topics(self.live.location, _ANSWER).topics[self.live.location]
+            if known.error is not None and known.error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                raise SourceError(
+                    "the topic was deleted while it was read",
+                    where=where,
+                    fix="start a new run; what is committed stays",
+                )
+        if silence > _PATIENCE:
+            raise SourceError(
+                f"partition {partition} gives no rows before offset {end}, for {silence:.0f} s",
+                where=where,
+                fix="check the brokers, then 'tidemill resume'",
+            )
+
+    def _sort(
+        self, messages: list[Message], taken: _Taken, left: tuple[int, int], partition: int
+    ) -> bool:
+        """Keep the messages of what is left of the range; tells whether its end was reached."""
         from confluent_kafka import KafkaError
 
         for message in messages:
             error, offset = message.error(), message.offset() or 0
             if error is None or error.code() == KafkaError._PARTITION_EOF:
-                if offset >= end:
+                if offset >= left[1]:
                     return True
                 if error is None:
                     taken.add(message, offset)
+            elif error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
+                raise SourceError(
+                    f"partition {partition} no longer has the offsets from {left[0]} on that were "
+                    f"to be read, up to {left[1] - 1}: the topic's retention removed them",
+                    where=f"topic {self.live.location}",
+                    fix="go on from the archive with 'tidemill run --from', and raise retention.ms",
+                    partition=partition,
+                )
             elif not error.retriable():
                 raise _unreadable(self.live.location, partition, error)
         return False

@@ -36,11 +36,6 @@ class Ledger:
                 fix="restore the file from a copy, or start a new run",
             ) from None
 
-    def ending(self, frontier: int) -> Offset | None:
-        """The end of the decided slice that ends at this frontier."""
-        found = (self.after(int(path.stem)) for path in self.folder.glob("*.json"))
-        return next((end for end in found if end is not None and end.frontier == frontier), None)
-
     def decide(self, frontier: int, end: Offset) -> Offset:
         """Write a decision down; returns the one that holds, which may be an earlier one."""
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -70,11 +65,15 @@ class Ledger:
             at = following.frontier
         return found
 
+    def starts(self) -> list[int]:
+        """Where the slices begin that are still kept."""
+        return sorted(int(path.stem) for path in self.folder.glob("*.json"))
+
     def forget(self, before: int) -> None:
         """Remove slices that begin before this frontier: no batch can be repeated that far back."""
-        for path in self.folder.glob("*.json"):
-            if int(path.stem) < before:
-                path.unlink(missing_ok=True)
+        for start in self.starts():
+            if start < before:
+                self._path(start).unlink(missing_ok=True)
 
     def _path(self, frontier: int) -> Path:
         return self.folder / f"{frontier}.json"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,9 +9,9 @@ from typing import TYPE_CHECKING
 from tidemill.errors import SourceError
 from tidemill.planning.live import PartitionView, find_frontier
 from tidemill.planning.offsets import Offset
-from tidemill.sources.base import Piece
+from tidemill.sources.base import Piece, PieceReader
 from tidemill.sources.kafka import KafkaLog, KafkaReader, LogAway, LogState
-from tidemill.sources.lag import Lag, write_lag
+from tidemill.sources.lag import Lag, is_due, write_lag, write_waiting
 from tidemill.types import from_micros, show_instant
 
 if TYPE_CHECKING:
@@ -31,8 +30,7 @@ class LiveSlices:
         assert pin.live is not None
         self.run, self.source, self.pin, self.live = run, source, pin, pin.live
         self.client, self.schema = client, schema
-        self._looked = 0.0
-        self._waiting: int | None = None
+        self._is_proven = False
 
     @cached_property
     def log(self) -> KafkaLog:
@@ -41,22 +39,32 @@ class LiveSlices:
 
     def decide(self, start: Offset, widest: int, rate: int | None) -> Offset | None:
         """Where the slice after ``start`` ends, or None if it cannot be said yet."""
-        if time.monotonic() - self._looked < self.live.trigger / 1e6:
+        if not is_due(self.run, self.source, self.live.trigger):
             return None
-        self._looked = time.monotonic()
         try:
             return self._decide(start, widest, rate)
         except LogAway as away:
-            now = time.time_ns() // 1_000
-            self._waiting = self._waiting or now
-            lag = Lag(now, start.frontier, waiting=str(away), since=self._waiting)
-            write_lag(self.run, self.source, lag)
+            write_waiting(self.run, self.source, start.frontier, str(away))
             return None
+
+    def prove(self, start: Offset) -> None:
+        """Before the first slice is read in this process: the log must be the one we know.
+
+        A driver that died may have left a batch to repeat, whose offsets nobody looks at again.
+        """
+        if self._is_proven:
+            return
+        try:
+            self._require_same_log(self.log.look(), start)
+        except LogAway:
+            return  # the reader waits for it
+        self._is_proven = True
 
     def _decide(self, start: Offset, widest: int, rate: int | None) -> Offset | None:
         begin = start.positions or {}
         state = self.log.look()
-        self._require_same_log(state, begin)
+        self._require_same_log(state, start)
+        self._is_proven = True
         views = self._views(state, begin, self._budget(rate))
         frontier = find_frontier(
             start.frontier, state.clock, self.live.slack, views.values(), widest
@@ -88,9 +96,9 @@ class LiveSlices:
             views[number] = PartitionView(at, stable, high, full, hidden)
         return views
 
-    def _require_same_log(self, state: LogState, begin: dict[str, int]) -> None:
+    def _require_same_log(self, state: LogState, start: Offset) -> None:
         """Never a silent gap: offsets we still need must be there, in the topic we began with."""
-        where = f"topic {self.live.location}"
+        where, begin = f"topic {self.live.location}", start.positions or {}
         if self.live.topic is not None and state.topic != self.live.topic:
             raise SourceError(
                 "the topic was deleted and made anew: its offsets are those of another log",
@@ -102,8 +110,8 @@ class LiveSlices:
             if at < low:
                 raise SourceError(
                     f"partition {number} no longer has the offsets {at} to {low - 1}: the topic's "
-                    f"retention removed them before they were read (frontier "
-                    f"{show_instant(from_micros(state.clock))})",
+                    f"retention removed them before they were read (all before "
+                    f"{show_instant(from_micros(start.frontier))} was)",
                     where=where,
                     fix="go on from the archive with 'tidemill run --from', and raise retention.ms",
                     partition=number,
@@ -126,7 +134,6 @@ class LiveSlices:
             )
 
     def _tell(self, state: LogState, frontier: int, positions: dict[str, int]) -> None:
-        self._waiting = None
         rows = {
             str(number): high - positions.get(str(number), 0) for number, high in state.high.items()
         }
@@ -134,7 +141,7 @@ class LiveSlices:
 
     def share(
         self, start: Offset, end: Offset, tasks: int
-    ) -> tuple[KafkaReader, list[list[Piece]]]:
+    ) -> tuple[PieceReader, list[list[Piece]]]:
         """What reads a slice, and its ranges dealt to tasks: the longest to the least laden."""
         begin, until = start.positions or {}, end.positions or {}
         pieces = [
@@ -152,9 +159,13 @@ class LiveSlices:
 
 
 def first_moment(log: KafkaLog, state: LogState, start: str, slack: int) -> int:
-    """The frontier of a run that begins in this log: before its earliest row, or now."""
-    now = state.clock - slack
-    if start != "earliest":
-        return now
-    times = [log.time_at(number, low) for number, low in state.low.items()]
-    return min([now, *(found for found in times if found is not None)])
+    """The frontier of a run that begins in this log: before its earliest row, or now.
+
+    Rows that an open transaction hides are still to come, also for a run that begins now.
+    """
+    if start == "earliest":
+        places = state.low
+    else:
+        places = {n: at for n, at in state.stable.items() if at < state.high[n]}
+    times = [log.time_at(number, at) for number, at in places.items()]
+    return min([state.clock - slack, *(found for found in times if found is not None)])

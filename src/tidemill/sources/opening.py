@@ -34,7 +34,7 @@ def open_reader(pin: SourcePin, catalog: Catalog) -> ArchiveReader:
         return IcebergReader(pinned_metadata(table, pin), table.io, pin, WIDE)
     if pin.kind == "parquet":
         return ParquetReader(pin)
-    if pin.kind == "kafka":
+    if pin.kind in ("kafka", "files"):
         return LogColumns(pin)
     raise SourceError(f"unknown kind of archive {pin.kind!r}", where=f"stream {pin.stream}")
 
@@ -55,7 +55,11 @@ class LogColumns:
         return log_schema(self.pin)
 
     def verify(self) -> None:
-        """Nothing is there yet."""
+        """Nothing is there yet; but a filter must fit what will come."""
+        if self.pin.where is not None:
+            from tidemill.sources.filtering import RowFilter
+
+            RowFilter(self.schema(), self.pin.where, f"stream {self.pin.stream}")
 
     def extents(self, start: int, end: int) -> list[tuple[Any, Extent]]:
         """No history."""
@@ -112,7 +116,7 @@ def reopen_reader(pin: SourcePin, path: Path, properties: dict[str, str]) -> Arc
     schema = kept_schema(path, pin)
     if pin.kind == "parquet":
         return ParquetReader(pin, schema)
-    if pin.kind == "kafka":
+    if pin.kind in ("kafka", "files"):
         return LogColumns(pin)
     from pyiceberg.exceptions import ValidationError
     from pyiceberg.io import load_file_io

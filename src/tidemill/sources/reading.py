@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from tidemill.sources.base import MARK, META, meta_type
 from tidemill.sources.ordered import in_log_order
 from tidemill.sources.sidefile import Counts, write_side_file
-from tidemill.sources.verdict import Judged, is_dead, judge, side_rows, utc_time
+from tidemill.sources.verdict import CLOCK, Judged, is_dead, judge, side_rows, utc_time
 
 if TYPE_CHECKING:
     from tidemill.planning.manifest import SourcePin
@@ -54,8 +54,9 @@ def read_task(task: SliceTask) -> Iterator[pa.RecordBatch]:
         counts += found
         if not judged.is_clean:
             left = side_rows(judged, task.pin, task.source, task.row_columns)
-            dead = sum(is_dead(reason) for reason in left.column("reason").to_pylist())
-            counts += Counts(late=len(left) - dead, dead=dead)
+            reasons = left.column("reason").to_pylist()
+            dead = sum(map(is_dead, reasons))
+            counts += Counts(late=len(left) - dead, dead=dead, clock=reasons.count(CLOCK))
             aside.append(left)
         if batch.num_rows:
             yield batch
@@ -75,6 +76,7 @@ class Followed:
         self.newest: dict[str, int] = {}
         self.gaps: dict[str, list[tuple[int, int]]] = {}
         self.next = {partition: start for partition, (start, _) in self.ranges.items()}
+        self.floor, self.behind = task.floor or 0, 0
 
     def see(self, rows: pa.RecordBatch) -> None:
         """Rows of one partition, in the log's order."""
@@ -87,8 +89,9 @@ class Followed:
             gap = (int(before[index]) + 1, int(offsets[index]) - 1)
             self.gaps.setdefault(str(partition), []).append(gap)
         self.next[partition] = int(offsets[-1]) + 1
-        last = rows.column(self.pin.ingest_time)[rows.num_rows - 1]
-        self.newest[str(partition)] = last.cast(pa.int64()).as_py()
+        ingest = rows.column(self.pin.ingest_time).cast(pa.int64()).to_numpy()
+        self.newest[str(partition)] = int(ingest[-1])
+        self.behind += int((ingest < self.floor).sum())
 
     def counts(self) -> Counts:
         """All that was seen, when every range is read."""
@@ -96,7 +99,7 @@ class Followed:
             if self.next[partition] < end:
                 gap = (self.next[partition], end - 1)
                 self.gaps.setdefault(str(partition), []).append(gap)
-        return Counts(newest=self.newest, gaps=self.gaps)
+        return Counts(clock=self.behind, newest=self.newest, gaps=self.gaps)
 
 
 def _rows(task: SliceTask) -> Iterator[pa.RecordBatch]:

@@ -49,15 +49,13 @@ class Route:
         return Offset(self.source, self.frontiers[0])
 
     def next(self, start: Offset, released: int | None, decide: Decide) -> Offset:
-        """Where the next slice ends, if that is decided and released; else ``start``.
-
-        After a rewind a batch ends where it ended before.
-        """
+        """Where the next slice ends, if that is decided and released; else ``start``."""
+        repeated = repeated_end(self.folder, self.source)
+        if repeated is not None:
+            return self._again(start, repeated)
         course = self.course
         planned = course.frontiers(self.source)
         if start.frontier < planned[-1]:
-            repeated = repeated_end(self.folder, self.source)
-            planned = planned if repeated is None else (repeated,)
             found = next_boundary(planned, start.frontier, released)
             return start if found == start.frontier else Offset(self.source, found)
         if not course.is_live or (released is not None and released <= start.frontier):
@@ -69,6 +67,17 @@ class Route:
             known = known and self.ledger.decide(start.frontier, known)
         return known or start
 
+    def _again(self, start: Offset, end: int) -> Offset:
+        """After a rewind a batch ends where it ended before, in every source.
+
+        Whatever is released now: what the batch gives is in the tables already, all of it.
+        """
+        if end <= start.frontier:
+            return start  # it waited for another source then
+        if end <= self.frontiers[-1]:
+            return Offset(self.source, end)
+        return self.slices(start, end)[-1][1]
+
     def placed(self, start: Offset) -> Offset:
         """The offset with its place in the live log: the first live slice begins at the seam."""
         if start.is_live:
@@ -78,11 +87,11 @@ class Route:
             return start
         return replace(start, positions=legs[-1].positions, snapshot=legs[-1].snapshot)
 
-    def slices(self, start: int, end: int) -> list[tuple[Offset, Offset]]:
-        """Every slice from one frontier to another."""
+    def slices(self, start: Offset, end: int) -> list[tuple[Offset, Offset]]:
+        """Every slice from an offset on, up to a frontier."""
         planned = self.frontiers
-        edges = [Offset(self.source, f) for f in planned if start <= f <= end]
+        edges = [start]
+        edges += [Offset(self.source, f) for f in planned if start.frontier < f <= end]
         if end > planned[-1]:
-            edges = edges or [self.ledger.ending(start) or Offset(self.source, start)]
             edges += self.ledger.between(edges[-1].frontier, end)
         return list(pairwise(edges))

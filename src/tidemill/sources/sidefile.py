@@ -33,6 +33,7 @@ class Counts:
     positions: dict[str, tuple[int, int]] = field(default_factory=dict)  # partition: offsets
     newest: dict[str, int] = field(default_factory=dict)  # partition: ingest time, µs
     gaps: dict[str, list[tuple[int, int]]] = field(default_factory=dict)  # offsets without a row
+    clock: int = 0  # of those read: came behind a frontier that the clock had moved
 
     @property
     def read(self) -> int:
@@ -60,6 +61,7 @@ class Counts:
             positions,
             newest,
             gaps,
+            self.clock + other.clock,
         )
 
 

@@ -42,7 +42,8 @@ class Slicing:
         self.manifest, self.pin = self.route.manifest, self.route.pin
         self._options = options
         self._stretches: dict[int, _Stretch] = {}
-        if self.route.course.has_history:
+        course = self.route.course
+        if course.has_history and not course.is_live:
             self._stretch(0)
 
     @property
@@ -64,7 +65,13 @@ class Slicing:
         if self.pin.live.kind == "iceberg":
             from tidemill.sources.tail import TailSlices
 
-            return TailSlices(*place, json.loads(self._options["catalog"]), self.archive)
+            catalog, kept = json.loads(self._options["catalog"]), self.manifest.keep_batches
+            return TailSlices(*place, catalog, self.archive, kept)
+        if self.pin.live.kind == "files":
+            from tidemill.sources.filefed import FileSlices
+
+            client, root = json.loads(self._options["client"]), self._options["root"]
+            return FileSlices(*place, client, self.archive, root=root)
         from tidemill.sources.liveslices import LiveSlices
 
         return LiveSlices(*place, json.loads(self._options["client"]), self.archive)
@@ -73,6 +80,8 @@ class Slicing:
         """The tasks of the slice; the first one carries the mark."""
         if start.frontier >= end.frontier:
             return []
+        if end.is_live:
+            self.live.prove(self.route.placed(start))
         reader, pin, loads = self._loads(start, end)
         manifest = self.manifest
         columns = needed_columns(pin, self.archive.names)
@@ -90,7 +99,7 @@ class Slicing:
                 side=(self.side, side_name(self.source, low, high, index)),
                 lane=(0, 1) if end.is_live else (index, len(loads)),
                 event_range=manifest.output if manifest.event_range_at_source else None,
-                floor=low if end.is_live else None,
+                floor=low if end.is_live and pin.kind != "files" else None,  # a feed has its own
             )
             for index, load in enumerate(loads)
         ]

@@ -8,19 +8,21 @@ has to tell, and rows that come behind it are found in the files that were appen
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from tidemill.archive.appended import Appended
 from tidemill.archive.catalog import connect, keep_tags, load_table
-from tidemill.archive.index import file_extent, pinned_metadata
+from tidemill.archive.index import pinned_metadata
 from tidemill.archive.reached import frontier_of, read_reached
-from tidemill.errors import SourceError, TidemillError
+from tidemill.errors import ConfigError
 from tidemill.planning.live import find_frontier
 from tidemill.planning.offsets import Offset
 from tidemill.planning.slices import cut_by_rows
 from tidemill.sources.iceberg import IcebergReader
-from tidemill.sources.lag import Lag, write_lag
+from tidemill.sources.lag import Lag, is_due, write_lag, write_waiting
 from tidemill.sources.opening import WIDE
 from tidemill.sources.tasks import deal, pieces_of
 from tidemill.types import BEGINNING, from_micros, to_micros
@@ -31,25 +33,26 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyiceberg.catalog import Catalog
     from pyiceberg.table import Table
+    from pyiceberg.table.metadata import TableMetadata
 
     from tidemill.planning.manifest import SourcePin
     from tidemill.planning.statistics import Extent
     from tidemill.sources.base import Piece
 
 _LOWEST = to_micros(BEGINNING)
-_KEPT = 4
 
 
-def table_frontier(table: Table, pin: SourcePin) -> int:
-    """How far the table is complete: as it says itself, else as far as the clock allows."""
-    assert pin.live is not None
-    said = frontier_of(read_reached(table.metadata))
-    return time.time_ns() // 1_000 - pin.live.slack if said is None else said
+def table_frontier(metadata: TableMetadata, snapshot: int | None, clock: int, slack: int) -> int:
+    """How far a snapshot is complete: as it says itself, else as far as the clock allows.
+
+    The clock must have been read before the snapshot: what comes after it is not in there.
+    """
+    said = None if snapshot is None else frontier_of(read_reached(metadata, snapshot))
+    return clock - slack if said is None else said
 
 
-def table_start(table: Table, pin: SourcePin) -> int:
-    """The oldest ingest time of the table, or its frontier if it is empty."""
-    end = table_frontier(table, pin)
+def table_start(table: Table, pin: SourcePin, end: int) -> int:
+    """The oldest ingest time in the pinned snapshot; ``end`` if nothing is before that."""
     reader = IcebergReader(pinned_metadata(table, pin), table.io, pin, WIDE)
     return min((extent.first for _, extent in reader.extents(_LOWEST, end)), default=end)
 
@@ -58,119 +61,95 @@ class TailSlices:
     """One growing table of one run, on the driver's side."""
 
     def __init__(
-        self, run: Path, source: str, pin: SourcePin, catalog: dict[str, str], schema: pa.Schema
+        self,
+        run: Path,
+        source: str,
+        pin: SourcePin,
+        catalog: dict[str, str],
+        schema: pa.Schema,
+        kept: int,
     ) -> None:
-        """``catalog`` are the catalog's properties."""
+        """``catalog`` are the catalog's properties; so many batches can be repeated."""
         assert pin.live is not None
         self.run, self.source, self.pin, self.live = run, source, pin, pin.live
         self.properties, self.schema = catalog, schema
-        self._looked = 0.0
-        self._waiting: int | None = None
+        self._kept = kept + 2  # the slice before the first that can be repeated, and one decided
+        self._known: Table | None = None
 
     @cached_property
     def _catalog(self) -> Catalog:
         return connect("tidemill", self.properties)
 
     def _table(self) -> Table:
-        return load_table(self._catalog, self.live.location, f"stream {self.pin.stream}")
+        self._known = load_table(self._catalog, self.live.location, f"stream {self.pin.stream}")
+        return self._known
+
+    def prove(self, start: Offset) -> None:
+        """Nothing to prove: a snapshot is what it was, and reading it checks that it is there."""
 
     def decide(self, start: Offset, widest: int, rate: int | None) -> Offset | None:
-        """Where the slice after ``start`` ends, or None if nothing new is complete."""
-        if time.monotonic() - self._looked < self.live.trigger / 1e6:
-            return None
-        self._looked = time.monotonic()
-        try:
-            table = self._table()
-        except (OSError, TidemillError) as error:
-            now = time.time_ns() // 1_000
-            self._waiting = self._waiting or now
-            write_lag(
-                self.run,
-                self.source,
-                Lag(now, start.frontier, waiting=str(error), since=self._waiting),
-            )
-            return None
-        self._waiting = None
-        return self._decide(table, start, widest, rate)
+        """Where the slice after ``start`` ends, or None if nothing new is complete.
 
-    def _decide(self, table: Table, start: Offset, widest: int, rate: int | None) -> Offset | None:
-        now = time.time_ns() // 1_000
-        complete = table_frontier(table, self.pin)
+        A catalog that does not answer is waited for; a table that is gone is an error.
+        """
+        if not is_due(self.run, self.source, self.live.trigger):
+            return None
+        clock = time.time_ns() // 1_000  # before the table is looked at
+        try:
+            return self._decide(self._table(), clock, start, widest, rate)
+        except _silences() as error:
+            write_waiting(self.run, self.source, start.frontier, f"{self.live.location}: {error}")
+            return None
+
+    def _decide(
+        self, table: Table, clock: int, start: Offset, widest: int, rate: int | None
+    ) -> Offset | None:
         snapshot = table.metadata.current_snapshot_id
+        complete = table_frontier(table.metadata, snapshot, clock, self.live.slack)
         frontier = find_frontier(start.frontier, complete, 0, (), widest)
         if snapshot is None or frontier <= start.frontier:
-            write_lag(self.run, self.source, Lag(now, start.frontier))
+            write_lag(self.run, self.source, Lag(clock, start.frontier))
             return None
-        found = self._reader(table, snapshot).extents(start.frontier, frontier)
-        extents = [extent for _, extent in found]
+        reader = self._reader(table, snapshot)
+        extents = [extent for _, extent in reader.extents(start.frontier, max(complete, frontier))]
         budget = self.live.max_rows
         if rate is not None:
             budget = max(1, min(budget, round(rate * self.live.trigger / 1e6)))
         limit = from_micros(max(1_000, widest)) - from_micros(0)
         frontier = _first_cut(start.frontier, frontier, extents, budget, limit)
-        keep_tags(table, snapshot, self.run.name, _KEPT)
+        keep_tags(table, snapshot, self.run.name, self._kept)
         left = sum(extent.rows for extent in extents if extent.first >= frontier)
-        write_lag(self.run, self.source, Lag(now, frontier, {"table": left}))
+        write_lag(self.run, self.source, Lag(clock, frontier, {"table": left}))
         return Offset(self.source, frontier, snapshot=snapshot)
 
     def _reader(self, table: Table, snapshot: int) -> IcebergReader:
-        metadata = table.metadata
-        found = metadata.snapshot_by_id(snapshot)
-        if found is None:
-            raise SourceError(
-                f"the snapshot {snapshot} is gone from {self.live.location}",
-                where=f"stream {self.pin.stream}",
-                fix="it was expired while a run needed it: start a new run",
-            )
-        from dataclasses import replace
-
+        """Reads one snapshot, with the columns as they were when the run was planned."""
         pin = replace(self.pin, snapshot=snapshot, kind="iceberg", location=self.live.location)
-        return IcebergReader(metadata, table.io, pin, WIDE, self.schema)
+        return IcebergReader(pinned_metadata(table, pin), table.io, pin, WIDE, self.schema)
 
     def share(
         self, start: Offset, end: Offset, tasks: int
     ) -> tuple[IcebergReader, list[list[Piece]]]:
         """What reads a slice, and its pieces: the range, and rows that came behind its start."""
         assert end.snapshot is not None
-        table = self._table()
+        table = self._known
+        if table is None or table.metadata.snapshot_by_id(end.snapshot) is None:
+            table = self._table()
         reader = self._reader(table, end.snapshot)
         pieces = pieces_of(
             reader.extents(start.frontier, end.frontier), start.frontier, end.frontier
         )
-        behind = self._appended(table, reader, start.snapshot, end.snapshot)
+        appended = Appended(table, self.pin.ingest_time, self.pin.event_time, start.frontier)
+        behind = appended.files(start.snapshot, end.snapshot)
         pieces += pieces_of(behind, _LOWEST, start.frontier)
         return reader, deal(pieces, tasks)
 
-    def _appended(
-        self, table: Table, reader: IcebergReader, after: int | None, until: int
-    ) -> list[tuple[Any, Extent]]:
-        """Files that snapshots after one, up to another, appended; rewritten ones are not new."""
-        from pyiceberg.manifest import ManifestEntryStatus
-        from pyiceberg.table import FileScanTask
-        from pyiceberg.table.snapshots import Operation
 
-        metadata, found = table.metadata, []
-        ingest = metadata.schema().find_field(self.pin.ingest_time)
-        event = metadata.schema().find_field(self.pin.event_time)
-        number: int | None = until
-        while number is not None and number != after:
-            snapshot = metadata.snapshot_by_id(number)
-            if snapshot is None:
-                break
-            number = snapshot.parent_snapshot_id
-            if snapshot.summary is None or snapshot.summary.operation != Operation.APPEND:
-                continue
-            for manifest in snapshot.manifests(table.io):
-                if manifest.added_snapshot_id != snapshot.snapshot_id:
-                    continue
-                for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=True):
-                    if (
-                        entry.status == ManifestEntryStatus.ADDED
-                        and entry.snapshot_id == snapshot.snapshot_id
-                    ):
-                        task = FileScanTask(entry.data_file)
-                        found.append((task, file_extent(task, ingest, event)))
-        return found
+def _silences() -> tuple[type[Exception], ...]:
+    """Errors of a catalog or a storage that cannot be reached now; SQL is the default catalog."""
+    from sqlalchemy.exc import DBAPIError
+
+    return OSError, ConfigError, DBAPIError
 
 
 def _first_cut(start: int, end: int, extents: list[Extent], rows: int, limit: timedelta) -> int:

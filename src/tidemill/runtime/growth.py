@@ -1,0 +1,84 @@
+"""Records that grow fields nobody declared: an archive whose columns were inferred grows with them.
+
+Such fields are kept in ``_extra`` meanwhile, so nothing is lost. When a batch had some, its run is
+stopped, the new fields are pinned beside the old ones, and another run goes on where the archive
+ends. Fields that changed their type are no growth: those records are dead letters.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tidemill.archive.catalog import open_catalog
+from tidemill.config.stream import KafkaLive
+from tidemill.runtime.inference import infer_columns, pin_columns, pinned_path
+from tidemill.sources.base import EXTRA
+from tidemill.sources.ddl import parse_columns, write_columns
+
+if TYPE_CHECKING:
+    from pyiceberg.table import Table
+
+    from tidemill.config.loader import LoadedConfig
+    from tidemill.planning.manifest import Manifest
+
+_SAMPLE = 1_000
+
+
+class GrowthWatch:
+    """Looks whether the archives of a run have met new fields."""
+
+    def __init__(self, loaded: LoadedConfig, manifest: Manifest) -> None:
+        """Only streams whose columns were inferred can grow by themselves."""
+        self.loaded = loaded
+        self.catalog = open_catalog(loaded)
+        self.tables = {
+            name: pin.location
+            for name, pin in manifest.sources.items()
+            if _is_inferred(loaded, pin.stream)
+        }
+        self._seen: dict[str, int | None] = {}
+
+    def look(self) -> bool:
+        """Pin new fields of batches since the last look; tells whether there were any."""
+        return any([self._look(name, table) for name, table in self.tables.items()])
+
+    def _look(self, stream: str, name: str) -> bool:
+        table = self.catalog.load_table(name)
+        current, before = table.metadata.current_snapshot_id, self._seen.get(stream)
+        self._seen[stream] = current
+        if current == before or not _has_extra(table):
+            return False
+        path = pinned_path(self.loaded, stream)
+        known = parse_columns(path.read_text("utf-8").strip())
+        found = parse_columns(infer_columns(_extras(table), ""))
+        more = [field for field in found if field.name not in known.names]
+        for field in more:
+            known = known.append(field)
+        if more:
+            pin_columns(path, write_columns(known))
+        return bool(more)
+
+
+def _is_inferred(loaded: LoadedConfig, stream: str) -> bool:
+    live = loaded.config.streams[stream].live
+    return isinstance(live, KafkaLive) and live.format == "json" and live.schema_ is None
+
+
+def _has_extra(table: Table) -> bool:
+    """Whether the newest snapshot's own files have such fields; metadata tells."""
+    snapshot = table.current_snapshot()
+    if snapshot is None:
+        return False
+    field = table.schema().find_field(EXTRA).field_id
+    for manifest in snapshot.manifests(table.io):
+        if manifest.added_snapshot_id == snapshot.snapshot_id:
+            for entry in manifest.fetch_manifest_entry(table.io):
+                nulls = (entry.data_file.null_value_counts or {}).get(field, 0)
+                if nulls < entry.data_file.record_count:
+                    return True
+    return False
+
+
+def _extras(table: Table) -> list[bytes | None]:
+    rows = table.scan(f"{EXTRA} is not null", selected_fields=(EXTRA,), limit=_SAMPLE).to_arrow()
+    return [text.encode() for text in rows.column(EXTRA).to_pylist()]

@@ -1,0 +1,177 @@
+"""The apps on a real topic: live, archived and replayed, and from history into live: equal rows.
+
+The apps' own code and YAML, in a hurry: every duration of both, and all times of the log, are
+divided by the same number. So an hour takes three seconds, and ingest is real.
+"""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from apps.playback.produce import create_topics
+from apps.rmi.generate import SCHEMAS as RMI
+from apps.sessions.generate import SCHEMAS as SESSIONS
+
+from apps import haste
+from tests.apps.trial import read
+from tests.kafka.broker import Broker
+from tidemill.config.stream import KafkaLive
+from tidemill.project import Project, RunResult, Until, load
+from tidemill.runtime.run import RunFolder
+from tidemill.testing import assert_same_rows
+from tidemill.types import TimeRange, from_micros
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.kafka]
+
+ROOT = Path(__file__).parents[2]
+SPEED, HOURS = 1_200, 7
+HOUR = timedelta(hours=1) / SPEED
+Rows = list[dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class LiveApp:
+    """An app in a hurry, its topics, and a pipeline of it."""
+
+    name: str
+    tables: list[str]
+    pipeline: str
+    time: str
+    rows: int
+    project: Project
+
+    def closing(self, spark: "SparkSession") -> timedelta:
+        """How far behind the frontier of a run its output is complete."""
+        plan = self.project.plan_run(self.pipeline, datetime.now(UTC), spark=spark)
+        lateness = (stream.lateness for stream in self.project.config.streams.values())
+        return plan.margins.look_ahead + max(lateness)
+
+    @contextmanager
+    def running(self) -> Iterator[str]:
+        """A live run in a process of its own, from before the first row on."""
+        command = [
+            *(sys.executable, "-m", "tidemill.cli", "run", self.pipeline, "--start", "earliest"),
+            *("--trigger", "500ms", "--json", "--config", str(self.project.loaded.path)),
+        ]
+        with _process(command) as process:
+            await_that(lambda: bool(self.project.runs()), process)
+            run = self.project.runs()[0].run
+            await_that(lambda: self.batches(run) > 0, process)
+            yield run
+            self.project.stop(run)
+            assert process.wait(120) == 0
+
+    @contextmanager
+    def producing(self, brokers: str) -> Iterator[None]:
+        """The app's own producer."""
+        size = ["--rows", str(self.rows), "--hours", str(HOURS), "--speed", str(SPEED)]
+        module = f"apps.{self.name}.produce"
+        with _process([sys.executable, "-m", module, "--brokers", brokers, *size]) as process:
+            yield
+            assert process.wait(120) == 0
+
+    def batches(self, run: str) -> int:
+        return self.project.registry.totals(run).batches
+
+    def capture(self, until: Until, spark: "SparkSession") -> RunResult:
+        streams = list(self.project.config.streams)
+        return self.project.capture(streams, trigger="500 ms", until=until, spark=spark)
+
+    def output(self, result: RunResult, over: TimeRange) -> Rows:
+        rows = read(self.project, result.outputs["output"]).to_dicts()
+        return [row for row in rows if row[self.time] in over]
+
+    def aside(self, table: str, over: TimeRange) -> Rows:
+        return [row for row in read(self.project, table).to_dicts() if row["ingest_time"] in over]
+
+    def first(self, run: str) -> datetime:
+        """The first ingest time that the run reads."""
+        folder = RunFolder.of(self.project.loaded.home, run)
+        return from_micros(folder.read_manifest().boundaries[0])
+
+
+@contextmanager
+def _process(command: list[str]) -> Iterator[subprocess.Popen[bytes]]:
+    paths = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
+    with subprocess.Popen(command, cwd=ROOT, env={**os.environ, "PYTHONPATH": paths}) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def await_that(is_so: Callable[[], bool], process: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + 240
+    while not is_so():
+        assert process.poll() is None and time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+@pytest.fixture(
+    params=[
+        ("sessions", list(SESSIONS), "viewing_sessions", "session_start", 3_000),
+        ("rmi", list(RMI), "take_rate", "window_start", 3_000),
+    ],
+    ids=["sessions", "rmi"],
+)
+def app(
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    broker: Broker,
+    monkeypatch: pytest.MonkeyPatch,
+) -> LiveApp:
+    name, tables, *rest = request.param
+    haste.copy_app(name, tmp_path, SPEED)
+    monkeypatch.setenv("KAFKA_BROKERS", broker.brokers)
+    project = load(tmp_path / "tidemill.yaml")
+    homes = [stream.live for stream in project.config.streams.values()]
+    create_topics(broker.brokers, [home.topic for home in homes if isinstance(home, KafkaLive)])
+    return LiveApp(name, tables, *rest, project)
+
+
+def test_live_equals_backfill_equals_hybrid(
+    app: LiveApp, broker: Broker, spark: "SparkSession"
+) -> None:
+    project = app.project
+    with app.running() as run:
+        began = datetime.now(UTC)
+        middle = began + 3 * HOUR
+        with app.producing(broker.brokers):
+            app.capture(Until(moment=began + 5 * HOUR), spark)
+            closing = app.closing(spark)
+            end = began + (HOURS + 1) * HOUR + closing
+            hybrid = project.run(
+                app.pipeline, middle, into="marts.hybrid", until=Until(moment=end), spark=spark
+            )
+        while from_micros(project.registry.totals(run).frontier or 0) < end:
+            time.sleep(0.1)
+    live = project.status(run)
+    app.capture(Until(moment=end), spark)
+    assert hybrid.phase is not None and hybrid.phase.name == "live"
+    assert read(project, "events.playbacks")["ingest_ts"].max() > max(
+        map(from_micros, hybrid.phase.seams.values())
+    ), "nothing was left for live"
+    closed = min(from_micros(r.totals.frontier or 0) for r in (live, hybrid)) - closing
+    over = TimeRange(middle, closed)
+    backfill = project.backfill(app.pipeline, middle, closed, into="marts.again", spark=spark)
+    expected = app.output(backfill, over)
+    assert len(expected) > 50
+    assert_same_rows(app.output(live, over), expected, "live and backfill")
+    assert_same_rows(app.output(hybrid, over), expected, "hybrid and backfill")
+    both = TimeRange(max(app.first(r.run) for r in (hybrid, backfill)), closed)
+    for side in ("late", "dead"):
+        found = [app.aside(getattr(r, side), both) for r in (backfill, live, hybrid)]
+        assert_same_rows(found[1], found[0], f"{side} rows of live and backfill")
+        assert_same_rows(found[2], found[0], f"{side} rows of hybrid and backfill")
+        assert side == "dead" or found[0]

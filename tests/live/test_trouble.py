@@ -1,0 +1,147 @@
+"""Logs that are away, gone, or late: waited for, refused by name, or told; never a silent gap."""
+
+import json
+import random
+import time
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from confluent_kafka import Producer
+
+from tests.bad_input.terminal import run_cli
+from tests.live.ground import Ground, wait_for
+from tidemill.errors import SourceError
+from tidemill.project import RunResult, Until
+from tidemill.runtime.registry import RunState
+from tidemill.runtime.run import RunFolder
+from tidemill.sources.lag import read_lag
+from tidemill.types import SECOND
+
+pytestmark = [pytest.mark.spark, pytest.mark.kafka]
+
+
+def resume_in_vain(ground: Ground, before: RunResult, said: str) -> None:
+    """It fails within seconds, in our words; status shows it; nothing was committed."""
+    table = next(iter(before.outputs.values()))
+    rows = len(ground.rows(table))
+    began = time.monotonic()
+    with pytest.raises(SourceError, match=said) as raised:
+        ground.project.resume(before.run, until=Until(caught_up=True), spark=ground.spark)
+    assert time.monotonic() - began < 60  # seconds; of a loaded machine
+    assert raised.value.fix
+    after = ground.project.status(before.run)
+    assert after.state is RunState.FAILED
+    assert after.error is not None and said in after.error
+    assert f"topic {ground.topic}-plays" in after.error
+    assert after.totals == before.totals
+    assert len(ground.rows(table)) == rows
+
+
+def test_a_log_that_is_not_what_it_was(tmp_path, broker, topic, spark):
+    ground = Ground(tmp_path, broker, topic, spark)
+    ground.make(plays=1)
+    chance, name = random.Random(1), f"{topic}-plays"
+    ground.produce(chance, 10)
+    runs = [ground.run("plain", seconds=1), ground.capture("plays")]
+    assert [run.totals.read for run in runs] == [10, 10]
+    ground.produce(chance, 10)
+    broker.delete_records(name, 0, 15)
+    for run in runs:
+        resume_in_vain(ground, run, "partition 0 no longer has the offsets 10 to 14")
+    with pytest.raises(SourceError, match="lacks the offsets 10 to 14"):
+        ground.capture("plays")
+    broker.delete_topic(name)
+    resume_in_vain(ground, runs[0], f"the topic '{name}' does not exist")
+    broker.create_topic(name)
+    ground.produce(chance, 30)
+    for run in runs:
+        resume_in_vain(ground, run, "the topic was deleted and made anew")
+    # A driver that died in a batch has one to repeat, whose offsets nobody decides again.
+    folder = RunFolder.of(ground.project.loaded.home, runs[0].run).checkpoint
+    last = max(int(path.name) for path in (folder / "commits").glob("[0-9]*"))
+    for path in ("commits/{}", "commits/.{}.crc"):
+        (folder / path.format(last)).unlink(missing_ok=True)
+    resume_in_vain(ground, runs[0], "the topic was deleted and made anew")
+
+
+def test_a_broker_that_is_away_is_waited_for(tmp_path, broker, topic, spark):
+    ground = Ground(tmp_path, broker, topic, spark)
+    ground.make(plays=2)
+    chance = random.Random(2)
+    ground.produce(chance, 40)
+    home = ground.project.loaded.home
+    archive = ground.running("archive", streams=["plays"], trigger="200 ms")
+    with ground.running("plain", begin="earliest") as live, archive as captured:
+        for run in (live, captured):
+            run.wait_for(lambda totals: totals.read == 40)
+        broker.kill()
+        try:
+            for run in (live, captured):
+                folder = RunFolder.of(home, run.run).path
+                wait_for(lambda folder=folder: (read_lag(folder, "plays") or NEVER).waiting)
+            first = ground.project.status(live.run).to_json()
+            assert first["state"] == "running"
+            told = first["live"]["lag"]["plays"]
+            assert "-plays" in told["waiting"] and told["since"] is not None
+            time.sleep(1)
+            again = json.loads(
+                run_cli("status", live.run, "--json", cwd=ground.folder).out
+            )["live"]["lag"]["plays"]  # fmt: skip
+            assert again["since"] == told["since"]
+        finally:
+            broker.start()
+        for number in range(2):
+            ground.produce(chance, 20, partition=number)
+        last = datetime.now(UTC)
+        for run in (live, captured):
+            run.wait_for(lambda totals: totals.read == 80)
+        mended = ground.project.status(live.run).to_json()["live"]["lag"]["plays"]
+        assert mended["waiting"] is None and mended["since"] is None
+        closed = (last + timedelta(seconds=6)).timestamp() * SECOND
+        live.wait_for(lambda totals: (totals.frontier or 0) > closed)
+    ground.assert_backfill_equal(ground.project.status(live.run), last=last)
+
+
+class _Never:
+    waiting = None
+
+
+NEVER = _Never()
+
+
+def test_rows_behind_the_clock_are_late_and_the_run_is_not_exact(tmp_path, broker, topic, spark):
+    ground = Ground(tmp_path, broker, topic, spark, slack=0)
+    ground.make(plays=2, message_timestamp_type="CreateTime")
+    producer = Producer({"bootstrap.servers": broker.brokers, "linger.ms": 0})
+
+    def write(partition: int, age: float, *values: bytes | None) -> None:
+        at = datetime.now(UTC) - timedelta(seconds=age)
+        made = [
+            json.dumps({"show": 1, "n": n, "event_ts": at.isoformat()}).encode() for n in range(5)
+        ]
+        for value in values or made:
+            producer.produce(f"{topic}-plays", value, partition=partition,
+                             timestamp=int(at.timestamp() * 1_000))  # fmt: skip
+        producer.flush(30)
+
+    with ground.running("plain", begin="latest") as run:
+        write(0, 0)
+        run.wait_for(lambda totals: totals.read == 5)
+        assert ground.project.status(run.run).to_json()["live"]["exact"] is True
+        # The clock says that all before now has come, but the log takes older rows.
+        write(1, 30)
+        run.wait_for(lambda totals: totals.read == 10)
+        write(1, 29, b"not json")
+        run.wait_for(lambda totals: totals.read == 11)
+    result = ground.project.status(run.run)
+    totals = result.totals
+    assert (totals.read, totals.late, totals.dead, totals.clock) == (11, 5, 1, 5)
+    assert totals.read == totals.on_time + totals.late + totals.dead
+    late = ground.rows(result.late)
+    assert [row["reason"] for row in late] == ["clock"] * 5
+    assert {row["partition"] for row in late} == {1}
+    assert [row["reason"] == "clock" for row in ground.rows(result.dead)] == [False]
+    shown = result.to_json()["live"]
+    assert shown["exact"] is False and shown["clock"] == 5
+    text = run_cli("status", run.run, cwd=ground.folder).out
+    assert "not exact: 5 rows came behind a frontier that the clock had moved" in text
