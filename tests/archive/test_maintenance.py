@@ -139,7 +139,7 @@ def test_files_are_about_as_large_as_asked_for(tmp_path):
 
 
 def test_a_large_file_is_not_rewritten_for_small_ones(tmp_path):
-    history = History.make(tmp_path, regions=False).follow(make_log(300, hours=1), 3)
+    history = History.make(tmp_path, regions=False).follow(make_log(3_000, hours=1), 3)
     compacted(history)
     (large,) = history.files()
     for n in range(2):

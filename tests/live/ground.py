@@ -1,4 +1,4 @@
-"""Two streams with both homes, a topic and an archive, and pipelines that use all that Spark has."""
+"""Two streams with both homes, a topic and an archive, and pipelines with all that Spark has."""
 
 import json
 import random

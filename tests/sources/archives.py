@@ -25,6 +25,7 @@ from pyiceberg.table.update.snapshot import _FastAppendFiles
 from pyiceberg.typedef import Record
 
 from tidemill.archive.index import pinned_metadata
+from tidemill.archive.rewriting import ReplaceFiles
 from tidemill.planning.manifest import SourcePin
 from tidemill.sinks.writing import write_files
 from tidemill.sources.base import ArchiveReader
@@ -83,6 +84,20 @@ def append_files(table: Table, parts: Sequence[pa.Table]) -> None:
     with table.transaction() as transaction, transaction.update_snapshot().fast_append() as append:
         for file in files:
             append.append_data_file(file)
+
+
+def rewrite_as_one(table: Table) -> None:
+    """All files become one, as an engine's own compaction does it."""
+    tasks = list(table.scan().plan_files())
+    made = write_files(table.metadata, table.io, table.scan().to_arrow()) if tasks else []
+    transaction = table.transaction()
+    with ReplaceFiles(Operation.OVERWRITE, transaction, table.io) as update:
+        for task in tasks:
+            update.delete_data_file(task.file)
+        for file in made:
+            file.spec_id = table.metadata.default_spec_id
+            update.append_data_file(file)
+    transaction.commit_transaction()
 
 
 class _DeleteManifest(ManifestWriterV2):

@@ -9,14 +9,13 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.sources.feeds import (
     BEGIN,
     COLUMNS,
     REQUESTS_SLACK,
-    WIDE,
     FakeTopic,
     Feed,
     feed_pin,
@@ -24,109 +23,14 @@ from tests.sources.feeds import (
     write_file,
 )
 from tidemill.errors import SourceError
-from tidemill.planning.feed import (
-    EASE,
-    Asked,
-    begin_reach,
-    floor_before,
-    idle_reach,
-    next_frontier,
-    oldest_on_time,
-    reach_after,
-)
 from tidemill.sources import filefed_scan
-from tidemill.sources.feedroot import FoundFile, Root, UnreadableFile
+from tidemill.sources.feedroot import FoundFile
 from tidemill.sources.filefed import first_reach
 from tidemill.sources.lag import read_lag
 from tidemill.sources.verdict import CLOCK
 from tidemill.types import MILLISECOND, SECOND
 
 FORMATS = ("parquet", "csv", "json")
-
-
-@st.composite
-def request_logs(draw):
-    """Requests in the log's order, each with own times of rows; some are dead, some have a `to`."""
-    slack = draw(st.none() | st.integers(0, 30).map(lambda n: n * MILLISECOND))
-    lateness = draw(st.integers(0, 10)) * MILLISECOND
-    at, found = BEGIN, []
-    for _ in range(draw(st.integers(0, 12))):
-        at += draw(st.integers(0, 20)) * MILLISECOND
-        rows = draw(st.lists(st.integers(-40_000, 0), max_size=4))
-        own = sorted(at + delay for delay in rows)
-        to = draw(st.none() | st.just(max(own, default=at) + draw(st.integers(1, 3_000))))
-        to = None if to is None else min(to, at)
-        own = [moment for moment in own if to is None or moment < to]
-        found.append((Asked(at, own[-1] if own else None, to), own))
-    return found, slack, lateness
-
-
-def verdicts(log, cuts, slack, lateness, looks):
-    """Read a log in slices; tells each row's verdict and checks what every slice must hold to."""
-    frontier, done, found = 0 if slack is None else BEGIN - slack, 0, []
-    for cut, look in zip([*cuts, len(log)], [*looks, 0], strict=True):
-        start = frontier
-        reach = begin_reach(start)
-        inside = log[done : max(done, cut)]
-        for asked, own in inside:
-            floor = floor_before(reach, asked.at, slack)
-            for moment in own:
-                is_on_time = moment >= oldest_on_time(floor, lateness)
-                found.append(is_on_time)
-                if is_on_time:  # ahead of Spark's and the folds' watermark before this batch
-                    assert moment >= start - (lateness + EASE)
-                    assert moment > (start - MILLISECOND) - (lateness + EASE)
-            reach = reach_after(floor, asked)
-        done = max(done, cut)
-        following = log[done][0].at if done < len(log) else log[-1][0].at + look if log else BEGIN
-        until = min(following, (log[done - 1][0].at if done else BEGIN) + look)
-        reach = idle_reach(reach, until, slack, start + WIDE)
-        frontier = next_frontier(start, reach, bool(inside))
-        assert frontier >= start and (frontier > start or not inside)
-        assert all(moment < frontier for asked, own in inside for moment in own)
-        assert slack is None or frontier >= begin_reach(until - slack)
-    return found
-
-
-@given(st.data(), request_logs())
-def test_verdicts_do_not_depend_on_the_cut_nor_on_when_one_looked(data, drawn):
-    log, slack, lateness = drawn
-    cuts = sorted(data.draw(st.lists(st.integers(0, len(log)), max_size=8)))
-    looks = [data.draw(st.integers(0, 50)) * MILLISECOND for _ in cuts]
-    whole = verdicts(log, [], slack, lateness, [])
-    assert verdicts(log, cuts, slack, lateness, looks) == whole
-
-
-@example([[0], [], [], [0, 0], [1], [0]], 0)
-@given(st.lists(st.lists(st.integers(0, 20_000), max_size=4), max_size=10), st.integers(0, 5))
-def test_in_event_order_every_row_is_on_time_whatever_the_pauses(steps, pause):
-    """Files may share the millisecond, and the very moment, at which one ends."""
-    log, moment = [], BEGIN
-    for n, widths in enumerate(steps):
-        own = sorted(moment + width for width in widths)
-        moment = max([moment, *own])
-        log.append((Asked(BEGIN + 10**12 + n * pause, own[-1] if own else None), own))
-    assert all(verdicts(log, list(range(len(log))), None, 0, [0] * len(log)))
-
-
-@given(st.lists(st.tuples(st.integers(0, 40), st.lists(st.integers(0, 30_000))), max_size=10))
-def test_rows_that_keep_the_promise_are_on_time_beside_the_clock(requests):
-    """Disjoint ages: the feed's order of files is kept, and no row is older than the slack."""
-    slack, at, last, log = 30 * MILLISECOND, BEGIN, BEGIN - 30 * MILLISECOND, []
-    for pause, ages in requests:
-        at += pause * MILLISECOND
-        own = sorted(max(last, at - age) for age in ages)
-        last = max([last, *own])
-        log.append((Asked(at, own[-1] if own else None), own))
-    looks = [5 * MILLISECOND] * len(log)
-    assert all(verdicts(log, list(range(len(log))), slack, 0, looks))
-
-
-def test_requests_that_lead_nowhere_hardly_move_the_frontier():
-    frontier = BEGIN
-    for _ in range(999):
-        frontier = next_frontier(frontier, begin_reach(frontier), True)
-    assert begin_reach(frontier) == BEGIN
 
 
 def test_a_feed_begins_before_all_files_or_where_its_promise_allows():
@@ -620,32 +524,6 @@ def test_a_file_that_is_being_written_is_waited_for(folder, monkeypatch):
     assert "is being written" in read_lag(yard.feed.run, "views").waiting
     monkeypatch.undo()
     assert yard.feed.step() and yard.ids() == [0, 1]
-
-
-def test_below_a_root_elsewhere_requests_choose_nothing_but_the_file():
-    root = Root("s3://key:secret@bucket/landing/?region=eu")
-    root.__dict__["_opened"] = (Away(""), "bucket/landing")
-    assert root.shown == "s3://bucket/landing"
-    for uri in ("a b/c.csv", "s3://bucket/landing/a%20b/c.csv"):
-        assert root.resolve(uri) == "bucket/landing/a b/c.csv"
-    for uri in (
-        "../c.csv",
-        "a/../../c.csv",
-        "a//c.csv",
-        "/etc/passwd",
-        "s3://bucket/landing2/c.csv",
-        "s3://bucket/landing/%2e%2e/c.csv",
-        "s3://bucket/landing/c.csv?endpoint_override=evil",
-        "s3://evil@bucket/landing/c.csv",
-        "file:///etc/passwd",
-        "gs://bucket/landing/c.csv",
-        "",
-        ".",
-    ):
-        with pytest.raises(UnreadableFile, match="outside the root") as error:
-            root.resolve(uri)
-        assert "secret" not in str(error.value)
-    assert pickle.loads(pickle.dumps(root)).__dict__ == {"uri": root.uri}
 
 
 def test_status_knows_which_requests_are_done(folder):

@@ -218,7 +218,8 @@ def test_the_source_advances_as_far_as_it_is_released(lake, tmp_path):
     reader = SliceReader(options)
 
     def advance(frontier):
-        return reader.latestOffset({"frontier": frontier}, None)["frontier"]
+        start = {"source": slicing.source, "frontier": frontier}
+        return reader.latestOffset(start, None)["frontier"]
 
     assert reader.initialOffset() == {"source": slicing.source, "frontier": START}
     assert advance(START) == BOUNDARIES[1]

@@ -11,17 +11,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyiceberg.table import Table
-from pyiceberg.table.snapshots import Operation
 
 from tests.sources.archives import START as HOUR_START
-from tests.sources.archives import open_local, pin_of
+from tests.sources.archives import open_local, pin_of, rewrite_as_one
 from tidemill.archive.appended import Appended
 from tidemill.archive.reached import Reached, to_summary
-from tidemill.archive.rewriting import ReplaceFiles
 from tidemill.errors import SourceError
 from tidemill.planning.manifest import LivePin
 from tidemill.planning.offsets import Offset
-from tidemill.sinks.writing import write_files
 from tidemill.sources import tail
 from tidemill.sources.lag import read_lag
 from tidemill.sources.tail import TailSlices
@@ -80,19 +77,8 @@ class Follower:
 
     def compact(self) -> None:
         """All files become one, as an engine's own compaction does it."""
-        table = self.table
-        tasks = list(table.scan().plan_files())
-        if not tasks:
-            return
-        made = write_files(table.metadata, table.io, table.scan().to_arrow())
-        transaction = table.transaction()
-        with ReplaceFiles(Operation.OVERWRITE, transaction, table.io) as update:
-            for task in tasks:
-                update.delete_data_file(task.file)
-            for file in made:
-                file.spec_id = 0
-                update.append_data_file(file)
-        transaction.commit_transaction()
+        if self.rows:
+            rewrite_as_one(self.table)
 
     def overwrite(self) -> None:
         """The same with what pyiceberg has: rows are deleted and written again."""

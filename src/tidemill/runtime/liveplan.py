@@ -80,7 +80,7 @@ def place(
         for name, state in states.items():
             require_seam(placed[name], legs[name], state)
     else:
-        legs = _live_legs(catalog, begin, placed, logs, states, clock)
+        legs = _live_legs(catalog, begin, placed, logs, states=states, clock=clock)
     return {name: replace(pin, leg=legs[name]) for name, pin in placed.items()}
 
 
@@ -154,6 +154,7 @@ def _live_legs(
     begin: Beginning,
     pins: dict[str, SourcePin],
     logs: dict[str, KafkaLog],
+    *,
     states: dict[str, LogState],
     clock: int,
 ) -> dict[str, Leg]:

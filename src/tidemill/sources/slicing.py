@@ -66,7 +66,7 @@ class Slicing:
             from tidemill.sources.tail import TailSlices
 
             catalog, kept = json.loads(self._options["catalog"]), self.manifest.keep_batches
-            return TailSlices(*place, catalog, self.archive, kept)
+            return TailSlices(*place, catalog, self.archive, kept=kept)
         if self.pin.live.kind == "files":
             from tidemill.sources.filefed import FileSlices
 

@@ -67,6 +67,7 @@ class TailSlices:
         pin: SourcePin,
         catalog: dict[str, str],
         schema: pa.Schema,
+        *,
         kept: int,
     ) -> None:
         """``catalog`` are the catalog's properties; so many batches can be repeated."""
