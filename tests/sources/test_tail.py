@@ -284,7 +284,7 @@ def test_a_table_that_is_gone_or_another_is_an_error(follower, monkeypatch):
     follower.clock += 5 * SECOND
     follower.take(monkeypatch)
     follower.catalog.drop_table("archive.rows")
-    with pytest.raises(SourceError, match="'archive.rows' does not exist"):
+    with pytest.raises(SourceError, match=r"'archive\.rows' does not exist"):
         follower.take(monkeypatch)
     follower.catalog.create_table("archive.rows", SCHEMA)
     follower.append(0)
