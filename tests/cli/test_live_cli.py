@@ -15,6 +15,7 @@ import psutil
 import pytest
 
 from tests.kafka.broker import Broker
+from tests.live.victim import SHORT_LIVED
 from tests.live.yard import Yard
 from tidemill.project import Project
 from tidemill.types import from_micros, parse_instant, show_instant
@@ -42,7 +43,7 @@ class Terminal:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            env={**os.environ, "PYTHONPATH": paths},
+            env={**os.environ, **SHORT_LIVED, "PYTHONPATH": paths},
         )
 
     def end(self, process: subprocess.Popen[str]) -> dict[str, Any]:

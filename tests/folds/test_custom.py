@@ -23,8 +23,8 @@ from tests.folds.law import (
 )
 from tidemill.errors import PlanError, RunError
 from tidemill.folds.base import TIME, Input, Passing
-from tidemill.folds.custom import bind_fold
 from tidemill.folds.frames import empty, to_arrow, to_polars
+from tidemill.folds.own.custom import bind_fold
 from tidemill.planning.chains import Reach
 from tidemill.types import FOREVER, FOREVER_MICROS
 

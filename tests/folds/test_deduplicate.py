@@ -19,8 +19,8 @@ from tests.folds.law import (
 )
 from tidemill.errors import PlanError
 from tidemill.folds.base import TIME, Input, Passing
-from tidemill.folds.deduplicate import bind_deduplicate
 from tidemill.folds.frames import empty, stack, to_arrow, to_polars
+from tidemill.folds.matching.deduplicate import bind_deduplicate
 from tidemill.sources.base import meta_type
 from tidemill.types import FOREVER_MICROS
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tidemill.errors import RunError
-from tidemill.folds.encoding import decode, encode
+from tidemill.folds.own.encoding import decode, encode
 
 LEAVES = st.one_of(
     st.none(),

@@ -28,8 +28,8 @@ from tests.folds.law import (
 from tidemill.errors import PlanError, RunError
 from tidemill.folds.base import TIME, Input, Passing
 from tidemill.folds.frames import empty, to_polars
-from tidemill.folds.process import bind_process
-from tidemill.folds.processor import Processor
+from tidemill.folds.own.process import bind_process
+from tidemill.folds.own.processor import Processor
 from tidemill.planning.chains import Reach
 from tidemill.types import FOREVER_MICROS
 

@@ -6,7 +6,7 @@ import pytest
 
 from tidemill.errors import PlanError
 from tidemill.folds.base import TIME
-from tidemill.folds.schemas import parse_schema
+from tidemill.folds.own.schemas import parse_schema
 
 SCHEMA = pa.schema(
     [

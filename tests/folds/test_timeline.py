@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from tests.folds import test_attribute, test_deduplicate
 from tests.folds.dense import dense_cuts
 from tests.folds.law import check_slicing
-from tidemill.folds import timeline
-from tidemill.folds.timeline import arrange, find_idle, settle_by
+from tidemill.folds.matching import timeline
+from tidemill.folds.matching.timeline import arrange, find_idle, settle_by
 
 ROWS = pl.DataFrame(
     {

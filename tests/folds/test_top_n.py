@@ -24,8 +24,8 @@ from tests.folds.law import (
 from tidemill.errors import PlanError
 from tidemill.folds.base import TIME, Input, Passing
 from tidemill.folds.frames import empty, to_polars
-from tidemill.folds.panes import Panes
-from tidemill.folds.top_n import bind_top_n
+from tidemill.folds.windowed.panes import Panes
+from tidemill.folds.windowed.top_n import bind_top_n
 from tidemill.types import FOREVER_MICROS
 
 SCHEMA = pa.schema(
@@ -158,7 +158,7 @@ def event(at, score, note=None):
 
 @pytest.mark.parametrize("grid", [(1, 300), (2, 301), (5, 1000)])
 def test_many_windows_overlap(grid, monkeypatch):
-    monkeypatch.setattr("tidemill.folds.panes._SPREAD_AT_ONCE", 3000)
+    monkeypatch.setattr("tidemill.folds.windowed.panes._SPREAD_AT_ONCE", 3000)
     rows = [event(at * 7 % 1009 - 500, at % 40) for at in range(200)]
     expected = oracle(rows, *grid, 3)
     check_slicing(fold(*grid, 3), rows, Cut((0, 400), 2, 1), SCHEMA, expected)

@@ -26,9 +26,9 @@ from tests.folds.law import (
 from tidemill.errors import PlanError
 from tidemill.folds.base import TIME, Input, Passing
 from tidemill.folds.frames import empty, to_polars
-from tidemill.folds.panes import Panes
-from tidemill.folds.sketches import LG_K, estimate, sketch_of
-from tidemill.folds.unique_counts import bind_unique_counts
+from tidemill.folds.windowed.panes import Panes
+from tidemill.folds.windowed.sketches import LG_K, estimate, sketch_of
+from tidemill.folds.windowed.unique_counts import bind_unique_counts
 from tidemill.types import FOREVER_MICROS
 
 SCHEMA = pa.schema(
@@ -45,7 +45,7 @@ bounds = st.sampled_from(["window_start", "window_end"])
 
 @pytest.fixture(autouse=True)
 def small_sketches(monkeypatch):
-    monkeypatch.setattr("tidemill.folds.sketches.LG_K", SMALL)
+    monkeypatch.setattr("tidemill.folds.windowed.sketches.LG_K", SMALL)
 
 
 def fold(every, size, method="exact", key=("trial", "user")):
@@ -144,7 +144,7 @@ def event(at, thing):
 @pytest.mark.parametrize("method", ["exact", "sketch"])
 @pytest.mark.parametrize("grid", [(1, 300), (2, 301), (5, 1000)])
 def test_many_windows_overlap(method, grid, monkeypatch):
-    monkeypatch.setattr("tidemill.folds.panes._SPREAD_AT_ONCE", 3000)
+    monkeypatch.setattr("tidemill.folds.windowed.panes._SPREAD_AT_ONCE", 3000)
     rows = [event(at * 7 % 1009 - 500, at % 40) for at in range(200)]
     expected = oracle(rows, *grid, method)
     check_slicing(fold(*grid, method), rows, Cut((0, 400), 2, 1), SCHEMA, expected)
@@ -152,7 +152,7 @@ def test_many_windows_overlap(method, grid, monkeypatch):
 
 @pytest.mark.parametrize("number", [4_096, 4_097, 20_000, 100_000])
 def test_the_error_of_a_sketch_is_bounded(number, monkeypatch):
-    monkeypatch.setattr("tidemill.folds.sketches.LG_K", LG_K)
+    monkeypatch.setattr("tidemill.folds.windowed.sketches.LG_K", LG_K)
     rows = [event(at % 40, at) for at in range(number)]
     found, _ = run_fold(fold(20, 20, "sketch"), rows, Cut((30,), 1, 1), SCHEMA)
     truth, _ = run_fold(fold(20, 20, "exact"), rows, Cut((), 1, 1), SCHEMA)
@@ -173,7 +173,7 @@ def test_the_error_of_a_sketch_is_bounded(number, monkeypatch):
 
 
 def test_the_standard_error_is_as_documented(monkeypatch):
-    monkeypatch.setattr("tidemill.folds.sketches.LG_K", LG_K)
+    monkeypatch.setattr("tidemill.folds.windowed.sketches.LG_K", LG_K)
     number = 20_000
     counts = [estimate(sketch_of(range(n * number, (n + 1) * number))) for n in range(100)]
     errors = [abs(each / number - 1) for each in counts]

@@ -22,8 +22,8 @@ from tests.folds.law import (
 from tidemill.errors import PlanError
 from tidemill.folds.base import TIME, Input, Passing
 from tidemill.folds.frames import empty, to_polars
-from tidemill.folds.panes import Panes
-from tidemill.folds.windows import bind_windows
+from tidemill.folds.windowed.panes import Panes
+from tidemill.folds.windowed.windows import bind_windows
 from tidemill.types import FOREVER_MICROS
 
 SCHEMA = pa.schema(
@@ -183,7 +183,7 @@ def test_a_sliding_window_does_not_multiply_rows():
 @pytest.mark.parametrize("grid", [(1, 300), (2, 301), (5, 1000)])
 @pytest.mark.parametrize("frontiers", [(), (500,), (330, 700, 1000)])
 def test_what_many_windows_share_is_merged_once_and_rightly(grid, frontiers, monkeypatch):
-    monkeypatch.setattr("tidemill.folds.panes._SPREAD_AT_ONCE", 3000)
+    monkeypatch.setattr("tidemill.folds.windowed.panes._SPREAD_AT_ONCE", 3000)
     rows = [event(at * 7 % 1009, at % 2, at % 5) for at in range(300)]
     check_slicing(fold(*grid), rows, Cut(frontiers, 2, 1), SCHEMA, oracle(rows, *grid))
 

@@ -5,7 +5,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -165,9 +165,17 @@ class Ground:
 
         beside = Beside(drive)
         wait_for(lambda: bool(started) or not beside.is_alive())
+        if not started:
+            beside.done()
         run = Running(self.project, started[0], beside)
         run.wait_for(lambda totals: totals.batches > 0)
-        yield run
+        try:
+            yield run
+        except BaseException:
+            with suppress(Exception):  # the test's own error is the news
+                self.project.stop(run.run)
+                beside.done()
+            raise
         self.project.stop(run.run)
         beside.done()
 

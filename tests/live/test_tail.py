@@ -50,15 +50,23 @@ def test_a_run_follows_the_archive_that_another_run_writes(tmp_path, broker, top
     ground.produce(chance, 30)
     ground.capture("plays")
     archive = ground.project.config.streams["plays"].archive
+
+    def rewrite() -> int:
+        catalog = open_catalog(ground.project.loaded)
+        return compact(catalog, archive, margin=-HOUR, target=2**20).rows
+
     writing = ground.running("archive", streams=["plays"], trigger="200 ms")
     with writing, ground.running("trail", begin="earliest", trigger="200 ms") as run:
-        for step in range(8):
+        for step in range(6):
             ground.produce(chance, 10, partition=step % 2)
             time.sleep(0.4)
             if step % 3 == 2:
-                catalog = open_catalog(ground.project.loaded)
-                done = compact(catalog, archive, margin=-HOUR, target=2**20)
-                assert done.rows > 0, "files were rewritten while the run followed them"
+                rewrite()
+        run.wait_for(lambda totals: totals.read == 90)
+        ground.produce(chance, 10)
+        run.wait_for(lambda totals: totals.read == 100)
+        assert rewrite() > 0, "files were rewritten that the run has read"
+        ground.produce(chance, 10)
         last = datetime.now(UTC)
         run.wait_for(lambda totals: totals.read == 110)
         run.wait_for(lambda totals: totals.frontier > to_micros(last) + 6 * SECOND)

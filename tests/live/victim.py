@@ -27,8 +27,8 @@ from tidemill.sources.legs import Course, read_course
 
 ROOT = Path(__file__).parents[2]
 _PATHS = (str(ROOT), os.environ.get("PYTHONPATH"))
-_SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""A JVM that soon dies is not worth optimising: it takes half the time."""
+SHORT_LIVED = {"JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
+"""For the environment: in a process that soon ends, compiling well costs more than it gives."""
 COMMIT_STEPS = ("write", "output", "side", "registry")
 """Of a live batch: its files are written, its output is committed, its side files are removed, the
 registry was told. Spark's own commit comes after all."""
@@ -143,7 +143,7 @@ class Victim:
             env={
                 **os.environ,
                 "PYTHONPATH": os.pathsep.join(filter(None, _PATHS)),
-                "JDK_JAVA_OPTIONS": _SHORT_LIVED,
+                **SHORT_LIVED,
             },
         )
         made = cls(process)

@@ -13,8 +13,8 @@ from tidemill.planning.feed import EASE
 from tidemill.planning.manifest import FeedPin, LivePin, SourcePin
 from tidemill.planning.offsets import Offset
 from tidemill.sources.base import INGEST_TIME, OFFSET, PARTITION, needed_columns, stream_schema
-from tidemill.sources.filefed import FileSlices
-from tidemill.sources.filefed_requests import Message
+from tidemill.sources.feed.requests import Message
+from tidemill.sources.feed.slices import FileSlices
 from tidemill.sources.kafka import LogState
 from tidemill.sources.ledger import Ledger
 from tidemill.sources.opening import log_schema

@@ -7,7 +7,7 @@ from datetime import datetime
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from tidemill.sources.ddl import parse_columns
+from tidemill.sources.records.ddl import parse_columns
 
 LEAVES = ["boolean", "byte", "short", "int", "long", "float", "double", "string", "binary", "date"]
 LEAVES += ["timestamp", "timestamp", "timestamp_ntz", "decimal(5,2)", "decimal(38,10)"]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tidemill.errors import ConfigError
 from tidemill.sources.base import RAW, REASON
-from tidemill.sources.decoding import EXTRA, Format, arrow_schema, decode
+from tidemill.sources.records.decoding import EXTRA, Format, arrow_schema, decode
 
 NOTES = (RAW, REASON, EXTRA)
 PLACE = {"type": "record", "name": "place", "fields": [{"name": "country", "type": "string"}]}

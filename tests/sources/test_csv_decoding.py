@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidemill.sources.base import RAW, REASON
-from tidemill.sources.csv_decoding import CsvDecoder, read_column
-from tidemill.sources.ddl import parse_columns
-from tidemill.sources.feedroot import UnreadableFile
+from tidemill.sources.feed.root import UnreadableFile
+from tidemill.sources.records.csv_decoding import CsvDecoder, read_column
+from tidemill.sources.records.ddl import parse_columns
 
 DDL = "a long, b string, c double, d timestamp, e boolean, f date, g decimal(6,2), h int"
 KINDS = {field.name: field.type for field in parse_columns(f"{DDL}, i binary, j float")}

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidemill.errors import ConfigError
-from tidemill.sources.ddl import parse_columns, type_text, write_columns
+from tidemill.sources.records.ddl import parse_columns, type_text, write_columns
 
 
 def array(kind):

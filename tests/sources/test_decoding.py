@@ -17,8 +17,8 @@ from tests.sources import json_oracle
 from tests.sources.json_texts import COLUMNS, TIMES, batches
 from tidemill.errors import ConfigError
 from tidemill.sources.base import RAW, REASON
-from tidemill.sources.ddl import parse_columns
-from tidemill.sources.decoding import EXTRA, Format, _decoder, arrow_schema, decode
+from tidemill.sources.records.ddl import parse_columns
+from tidemill.sources.records.decoding import EXTRA, Format, _decoder, arrow_schema, decode
 
 NOTES = (RAW, REASON, EXTRA)
 AVRO = '{"type": "record", "name": "r", "fields": [{"name": "a", "type": "long"}]}'
@@ -493,7 +493,7 @@ def test_a_missing_library_names_its_install_command(library):
 import sys
 sys.modules[{library!r}] = None
 from tidemill.errors import ConfigError
-from tidemill.sources.decoding import Format, arrow_schema, decode
+from tidemill.sources.records.decoding import Format, arrow_schema, decode
 form = {form}
 assert arrow_schema(form).names == ["a"]
 try:
@@ -509,7 +509,7 @@ except ConfigError as error:
 def test_what_describes_records_loads_no_spark_and_no_parser():
     code = """
 import sys
-from tidemill.sources.decoding import Format, arrow_schema, decode
+from tidemill.sources.records.decoding import Format, arrow_schema, decode
 arrow_schema(Format("json", "a long"))
 decode(Format("raw", ""), [None], [None])
 others = ("pyspark", "confluent_kafka", "fastavro")

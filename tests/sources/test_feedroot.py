@@ -5,7 +5,7 @@ import pickle
 import pytest
 from pyarrow import fs
 
-from tidemill.sources.feedroot import FoundFile, Root, UnreadableFile
+from tidemill.sources.feed.root import FoundFile, Root, UnreadableFile
 
 
 def test_below_a_root_elsewhere_requests_choose_nothing_but_the_file():

@@ -23,9 +23,9 @@ from tests.sources.feeds import (
     write_file,
 )
 from tidemill.errors import SourceError
-from tidemill.sources import filefed_scan
-from tidemill.sources.feedroot import FoundFile
-from tidemill.sources.filefed import first_reach
+from tidemill.sources.feed import scan as filefed_scan
+from tidemill.sources.feed.root import FoundFile
+from tidemill.sources.feed.slices import first_reach
 from tidemill.sources.lag import read_lag
 from tidemill.sources.verdict import CLOCK
 from tidemill.types import MILLISECOND, SECOND
@@ -183,7 +183,7 @@ def test_requests_that_were_not_taken_hold_the_clock(folder):
 
 @pytest.mark.parametrize("slack", [None, 60 * SECOND])
 def test_a_long_backlog_in_one_partition_does_not_let_another_overtake(folder, monkeypatch, slack):
-    monkeypatch.setattr("tidemill.sources.filefed._MOST", 3)
+    monkeypatch.setattr("tidemill.sources.feed.slices._MOST", 3)
     yard = Yard(folder, begin=BEGIN, partitions=2, slack=slack)
     for n in range(20):
         moment = yard.topic.clock - 59 * SECOND

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
         unique_counts,
         windows,
     )
-    from tidemill.folds.processor import Context, Processor
+    from tidemill.folds.own.processor import Context, Processor
 
 __all__ = [
     "Context",
@@ -33,6 +33,7 @@ def __getattr__(name: str) -> Any:
     """Load an operator when it is used: a run without folds needs none of them."""
     if name not in __all__:
         raise AttributeError(f"module 'tidemill.folds' has no attribute {name!r}")
-    from tidemill.folds import builtin, processor
+    from tidemill.folds import builtin
+    from tidemill.folds.own import processor
 
     return getattr(builtin if hasattr(builtin, name) else processor, name)

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tidemill.errors import PlanError
-from tidemill.folds.attribute import BoundAttribute
 from tidemill.folds.base import Input
+from tidemill.folds.matching.attribute import BoundAttribute
 from tidemill.folds.operator import column_of, put, read_input
 
 if TYPE_CHECKING:

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from tidemill.folds.attribute import bind_attribute
 from tidemill.folds.attribution import Attribution
-from tidemill.folds.custom import FoldFunction, bind_fold
-from tidemill.folds.deduplicate import bind_deduplicate
+from tidemill.folds.matching.attribute import bind_attribute
+from tidemill.folds.matching.deduplicate import bind_deduplicate
 from tidemill.folds.operator import Fold, column_of
 from tidemill.folds.outputs import Processing
-from tidemill.folds.process import bind_process
-from tidemill.folds.processor import Processor
-from tidemill.folds.schemas import SchemaLike
+from tidemill.folds.own.custom import FoldFunction, bind_fold
+from tidemill.folds.own.process import bind_process
+from tidemill.folds.own.processor import Processor
+from tidemill.folds.own.schemas import SchemaLike
 from tidemill.folds.sessions import bind_sessions
-from tidemill.folds.windows import bind_windows
+from tidemill.folds.windowed.windows import bind_windows
 
 if TYPE_CHECKING:
     from typing import TypeAlias
@@ -169,7 +169,7 @@ def unique_counts(
     ``method="sketch"`` takes bounded memory, is right up to a known error, and gives the sketch,
     which can be merged with others, as the column ``sketch``.
     """
-    from tidemill.folds.unique_counts import bind_unique_counts
+    from tidemill.folds.windowed.unique_counts import bind_unique_counts
 
     keys = None if key is None else _names(key)
     return Fold(
@@ -197,7 +197,7 @@ def top_n(
 
     Ties are settled by event time, then position, if the rows carry ``_meta``, else content.
     """
-    from tidemill.folds.top_n import bind_top_n
+    from tidemill.folds.windowed.top_n import bind_top_n
 
     keys = None if key is None else _names(key)
     return Fold(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tidemill.folds.operator import Fold, column_of, marked, put, read_input
-from tidemill.folds.process import BoundProcess
+from tidemill.folds.own.process import BoundProcess
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

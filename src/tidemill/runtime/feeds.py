@@ -14,9 +14,9 @@ from tidemill.planning.manifest import FeedPin, LivePin
 from tidemill.planning.offsets import latest_entry
 from tidemill.planning.plan import Beginning
 from tidemill.sources.base import INGEST_TIME, OFFSET, PARTITION
-from tidemill.sources.decoding import Format, arrow_schema
-from tidemill.sources.feedroot import Root
+from tidemill.sources.feed.root import Root
 from tidemill.sources.lag import read_lag
+from tidemill.sources.records.decoding import Format, arrow_schema
 from tidemill.types import micros_of
 
 if TYPE_CHECKING:
@@ -177,7 +177,7 @@ def first_frontier(log: KafkaLog, state: LogState, begin: Beginning, pin: Source
     assert pin.live is not None
     if pin.live.feed is None:
         return first_moment(log, state, begin.value, pin.live.slack)
-    from tidemill.sources.filefed import first_reach
+    from tidemill.sources.feed.slices import first_reach
 
     return first_reach(log, state, begin.value, pin.live.slack, pin.live.feed.slack)
 

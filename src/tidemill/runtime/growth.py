@@ -13,7 +13,7 @@ from tidemill.archive.catalog import open_catalog
 from tidemill.config.stream import KafkaLive
 from tidemill.runtime.inference import infer_columns, pin_columns, pinned_path
 from tidemill.sources.base import EXTRA
-from tidemill.sources.ddl import parse_columns, write_columns
+from tidemill.sources.records.ddl import parse_columns, write_columns
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table

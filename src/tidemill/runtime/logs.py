@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from tidemill.config.stream import FilesLive, IcebergArchive, IcebergLive, KafkaLive
 from tidemill.errors import ConfigError, PlanError
 from tidemill.planning.manifest import LivePin
-from tidemill.sources.decoding import Format
+from tidemill.sources.records.decoding import Format
 from tidemill.types import micros_of
 
 if TYPE_CHECKING:

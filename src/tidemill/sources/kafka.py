@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidemill.errors import ConfigError, SourceError
-from tidemill.sources.decoding import Format, decode
+from tidemill.sources.records.decoding import Format, decode
 from tidemill.types import MILLISECOND
 
 if TYPE_CHECKING:

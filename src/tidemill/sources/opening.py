@@ -73,7 +73,7 @@ class LogColumns:
 
 def log_schema(pin: SourcePin) -> pa.Schema:
     """The columns of a log's archive: decoded ones, ingest time, position, notes."""
-    from tidemill.sources.decoding import Format, arrow_schema
+    from tidemill.sources.records.decoding import Format, arrow_schema
 
     assert pin.live is not None
     decoded = arrow_schema(Format(**pin.live.format))

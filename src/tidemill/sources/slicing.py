@@ -68,7 +68,7 @@ class Slicing:
             catalog, kept = json.loads(self._options["catalog"]), self.manifest.keep_batches
             return TailSlices(*place, catalog, self.archive, kept=kept)
         if self.pin.live.kind == "files":
-            from tidemill.sources.filefed import FileSlices
+            from tidemill.sources.feed.slices import FileSlices
 
             client, root = json.loads(self._options["client"]), self._options["root"]
             return FileSlices(*place, client, self.archive, root=root)

@@ -11,8 +11,8 @@ import pyarrow as pa
 from tidemill.errors import PlanError
 from tidemill.folds.base import TIME, BoundFold, Input, Passing
 from tidemill.folds.frames import empty, micros, stack
-from tidemill.folds.options import choose, name_columns
-from tidemill.folds.timeline import arrange, find_idle, settle_by
+from tidemill.folds.matching.options import choose, name_columns
+from tidemill.folds.matching.timeline import arrange, find_idle, settle_by
 from tidemill.planning.chains import Reach
 
 DIRECTION = ("backward", "forward")

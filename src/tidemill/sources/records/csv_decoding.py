@@ -14,10 +14,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidemill.sources.decoded import Decoded, Undecodable
-from tidemill.sources.feedroot import UnreadableFile
-from tidemill.sources.json_times import date_column, read_date, read_time, time_column
-from tidemill.sources.json_values import number, reader_of
+from tidemill.sources.feed.root import UnreadableFile
+from tidemill.sources.records.decoded import Decoded, Undecodable
+from tidemill.sources.records.json_times import date_column, read_date, read_time, time_column
+from tidemill.sources.records.json_values import number, reader_of
 
 _INTEGER = re.compile(r"-?[0-9]+")
 _NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?")

@@ -11,7 +11,7 @@ import pyarrow as pa
 from tidemill.folds.aggregates import Aggregate, Wanted, bind_aggregates, needed
 from tidemill.folds.base import TIME, BoundFold, Input, Passing
 from tidemill.folds.frames import empty, micros, polars_types, stack
-from tidemill.folds.panes import (
+from tidemill.folds.windowed.panes import (
     EARLIEST,
     PANE,
     START,

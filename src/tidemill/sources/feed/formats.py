@@ -16,9 +16,9 @@ import pyarrow.compute as pc
 from pyarrow import fs
 
 from tidemill.sources.base import RAW, REASON, spark_type
-from tidemill.sources.ddl import parse_columns, type_text
-from tidemill.sources.decoded import NOTE_COLUMNS
-from tidemill.sources.feedroot import UnreadableFile
+from tidemill.sources.feed.root import UnreadableFile
+from tidemill.sources.records.ddl import parse_columns, type_text
+from tidemill.sources.records.decoded import NOTE_COLUMNS
 from tidemill.sources.verdict import utc_time
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ def _lines(filesystem: fs.FileSystem, path: str) -> Iterator[bytes]:
 
 
 def _json(lines: Iterator[bytes], columns: Columns) -> Iterator[pa.RecordBatch]:
-    from tidemill.sources.decoding import Format, decode
+    from tidemill.sources.records.decoding import Format, decode
 
     form = Format("json", columns.ddl, zone=columns.zone)
     chunk: list[bytes | None] = []
@@ -114,7 +114,7 @@ def _json(lines: Iterator[bytes], columns: Columns) -> Iterator[pa.RecordBatch]:
 
 
 def _csv(lines: Iterator[bytes], columns: Columns) -> Iterator[pa.RecordBatch]:
-    from tidemill.sources.csv_decoding import CsvDecoder
+    from tidemill.sources.records.csv_decoding import CsvDecoder
 
     return CsvDecoder(columns.schema, columns.zone).decode(lines, columns.required)
 

@@ -10,8 +10,8 @@ import pyarrow as pa
 
 from tidemill.folds.base import BoundFold, Input, Passing
 from tidemill.folds.frames import empty, micros, polars_types, stack
-from tidemill.folds.options import choose, name_columns
-from tidemill.folds.timeline import arrange, find_idle, settle_by
+from tidemill.folds.matching.options import choose, name_columns
+from tidemill.folds.matching.timeline import arrange, find_idle, settle_by
 from tidemill.planning.chains import Reach
 
 KEEP = ("first", "last")

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from tidemill.errors import RunError
-from tidemill.folds.emitting import Emitter
-from tidemill.folds.encoding import decode, encode
-from tidemill.folds.held import AT, KIND, NUMBER, OWN
-from tidemill.folds.processor import Context, Processor
+from tidemill.folds.own.emitting import Emitter
+from tidemill.folds.own.encoding import decode, encode
+from tidemill.folds.own.held import AT, KIND, NUMBER, OWN
+from tidemill.folds.own.processor import Context, Processor
 from tidemill.types import EPOCH, FOREVER_MICROS, from_micros, show_instant
 
 if TYPE_CHECKING:
-    from tidemill.folds.process import BoundProcess
+    from tidemill.folds.own.process import BoundProcess
 
 _CHUNK = 16_384
 """Rows that are Python objects at a time."""

@@ -9,8 +9,7 @@ import pyarrow as pa
 
 from tidemill.archive.index import row_group_extents
 from tidemill.planning.statistics import Extent
-from tidemill.sources.feedroot import FoundFile, Root, StorageAway, UnreadableFile
-from tidemill.sources.filefed_formats import (
+from tidemill.sources.feed.formats import (
     Columns,
     check_parquet,
     format_of_file,
@@ -18,8 +17,9 @@ from tidemill.sources.filefed_formats import (
     open_parquet,
     read_rows,
 )
-from tidemill.sources.filefed_requests import Message, ReadRequest, parse_request
-from tidemill.sources.readinglist import ListedFile, ListedRequest
+from tidemill.sources.feed.readinglist import ListedFile, ListedRequest
+from tidemill.sources.feed.requests import Message, ReadRequest, parse_request
+from tidemill.sources.feed.root import FoundFile, Root, StorageAway, UnreadableFile
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq

@@ -14,10 +14,10 @@ import pyarrow as pa
 from tidemill.errors import PlanError, RunError
 from tidemill.folds.base import BoundFold, Input, Passing
 from tidemill.folds.frames import empty, polars_types, sort_rows, stack
-from tidemill.folds.held import ENTRY, KIND, OWN, Holding, hold_rows, number_within
-from tidemill.folds.promises import bind_reach, pick_time
-from tidemill.folds.returned import conform
-from tidemill.folds.schemas import SchemaLike, parse_schema
+from tidemill.folds.own.held import ENTRY, KIND, OWN, Holding, hold_rows, number_within
+from tidemill.folds.own.promises import bind_reach, pick_time
+from tidemill.folds.own.returned import conform
+from tidemill.folds.own.schemas import SchemaLike, parse_schema
 from tidemill.planning.chains import Reach
 from tidemill.types import FOREVER_MICROS, from_micros, show_instant
 

@@ -12,10 +12,10 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from tidemill.sources.decoded import Decoded, Undecodable
-from tidemill.sources.json_columns import StructColumn
-from tidemill.sources.json_records import JsonRecords, may_be_deep
-from tidemill.sources.json_values import number
+from tidemill.sources.records.decoded import Decoded, Undecodable
+from tidemill.sources.records.json_columns import StructColumn
+from tidemill.sources.records.json_records import JsonRecords, may_be_deep
+from tidemill.sources.records.json_values import number
 
 _CHUNK = 4096  # what a core's cache holds of parsed records
 

@@ -12,15 +12,15 @@ from typing import Annotated, Any
 import msgspec
 import pyarrow as pa
 
-from tidemill.sources.decoded import Undecodable
-from tidemill.sources.json_times import (
+from tidemill.sources.records.decoded import Undecodable
+from tidemill.sources.records.json_times import (
     FIRST_MILLIS,
     LAST_MILLIS,
     Column,
     date_column,
     time_column,
 )
-from tidemill.sources.json_values import LARGEST_FLOAT, has_struct, is_known, reader_of
+from tidemill.sources.records.json_values import LARGEST_FLOAT, has_struct, is_known, reader_of
 
 
 class _Plain:

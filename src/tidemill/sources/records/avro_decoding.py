@@ -11,8 +11,8 @@ import fastavro
 import pyarrow as pa
 
 from tidemill.errors import ConfigError
-from tidemill.sources.avro_types import parse_avro, plain_schema
-from tidemill.sources.decoded import NO_VALUE, Decoded, Undecodable
+from tidemill.sources.records.avro_types import parse_avro, plain_schema
+from tidemill.sources.records.decoded import NO_VALUE, Decoded, Undecodable
 
 
 class AvroDecoder:

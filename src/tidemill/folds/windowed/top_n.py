@@ -12,7 +12,7 @@ import pyarrow as pa
 from tidemill.errors import PlanError
 from tidemill.folds.base import TIME, BoundFold, Input, Passing
 from tidemill.folds.frames import empty, stack
-from tidemill.folds.panes import (
+from tidemill.folds.windowed.panes import (
     END,
     PANE,
     START,

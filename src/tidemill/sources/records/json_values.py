@@ -11,9 +11,9 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from tidemill.sources.ddl import type_text
-from tidemill.sources.decoded import Undecodable
-from tidemill.sources.json_times import read_date, read_time
+from tidemill.sources.records.ddl import type_text
+from tidemill.sources.records.decoded import Undecodable
+from tidemill.sources.records.json_times import read_date, read_time
 
 Reader = Callable[[Any], Any]
 """From a JSON value that is not null to what Arrow takes for the column's type."""

@@ -17,8 +17,8 @@ import pyarrow as pa
 
 from tidemill.errors import ConfigError, nearest
 from tidemill.sources.base import EXTRA, MARK, META, RAW, REASON
-from tidemill.sources.ddl import parse_columns
-from tidemill.sources.decoded import Decoded
+from tidemill.sources.records.ddl import parse_columns
+from tidemill.sources.records.decoded import Decoded
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -67,7 +67,7 @@ def arrow_schema(form: Format) -> pa.Schema:
     if form.kind == "raw":
         return pa.schema([("key", pa.binary()), ("value", pa.binary())])
     if form.kind == "avro":
-        from tidemill.sources.avro_types import parse_avro
+        from tidemill.sources.records.avro_types import parse_avro
 
         if form.avro is None:
             raise ConfigError(
@@ -131,13 +131,13 @@ def _decoder(form: Format) -> _Decoder:
 
 
 def _json(form: Format) -> _Decoder:
-    from tidemill.sources.json_decoding import JsonDecoder
+    from tidemill.sources.records.json_decoding import JsonDecoder
 
     return JsonDecoder(arrow_schema(form), form.zone)
 
 
 def _avro(form: Format) -> _Decoder:
-    from tidemill.sources.avro_decoding import AvroDecoder
+    from tidemill.sources.records.avro_decoding import AvroDecoder
 
     assert form.avro is not None
     return AvroDecoder(form.avro)

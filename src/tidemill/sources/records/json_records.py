@@ -11,8 +11,8 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from tidemill.sources.decoded import NO_VALUE, Undecodable
-from tidemill.sources.json_values import (
+from tidemill.sources.records.decoded import NO_VALUE, Undecodable
+from tidemill.sources.records.json_values import (
     check_numbers,
     has_struct,
     inside,

@@ -10,10 +10,10 @@ import polars as pl
 import pyarrow as pa
 
 from tidemill.errors import PlanError, nearest
-from tidemill.folds import sketches
 from tidemill.folds.base import TIME, BoundFold, Input, Passing
 from tidemill.folds.frames import empty, stack
-from tidemill.folds.panes import (
+from tidemill.folds.windowed import sketches
+from tidemill.folds.windowed.panes import (
     EARLIEST,
     LAST,
     PANE,

@@ -16,7 +16,7 @@ from typing import Any
 
 from tidemill.errors import RunError
 from tidemill.planning.offsets import Offset
-from tidemill.sources.feedroot import FoundFile
+from tidemill.sources.feed.root import FoundFile
 
 
 @dataclass(frozen=True)

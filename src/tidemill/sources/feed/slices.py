@@ -24,15 +24,15 @@ from tidemill.planning.feed import (
 )
 from tidemill.planning.offsets import Offset
 from tidemill.sources.base import INGEST_TIME, OFFSET, PARTITION, Piece, PieceReader
-from tidemill.sources.feedroot import Root, StorageAway
-from tidemill.sources.filefed_reader import FeedReader
-from tidemill.sources.filefed_requests import Message
-from tidemill.sources.filefed_scan import Looker
+from tidemill.sources.feed.reader import FeedReader
+from tidemill.sources.feed.readinglist import ListedRequest, ReadingLists
+from tidemill.sources.feed.requests import Message
+from tidemill.sources.feed.root import Root, StorageAway
+from tidemill.sources.feed.scan import Looker
 from tidemill.sources.kafka import KafkaReader, LogAway, LogState
 from tidemill.sources.lag import Lag, write_lag
 from tidemill.sources.ledger import Ledger
 from tidemill.sources.liveslices import LiveSlices
-from tidemill.sources.readinglist import ListedRequest, ReadingLists
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -8,9 +8,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from tidemill.sources.decoded import NO_VALUE, Undecodable
-from tidemill.sources.feedroot import UnreadableFile
-from tidemill.sources.json_times import read_time
+from tidemill.sources.feed.root import UnreadableFile
+from tidemill.sources.records.decoded import NO_VALUE, Undecodable
+from tidemill.sources.records.json_times import read_time
 
 _UTC_TIME = pa.timestamp("us", "UTC")
 _MOST_FILES = 1_000

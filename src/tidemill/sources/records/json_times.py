@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidemill.sources.decoded import Undecodable
+from tidemill.sources.records.decoded import Undecodable
 from tidemill.sources.verdict import utc_time
 from tidemill.types import MILLISECOND, to_micros
 

@@ -16,16 +16,16 @@ import pyarrow.compute as pc
 from tidemill.errors import SourceError
 from tidemill.planning.feed import EASE, oldest_on_time
 from tidemill.sources.base import RAW, REASON
-from tidemill.sources.feedroot import Root, UnreadableFile
-from tidemill.sources.filefed_formats import own_times, read_rows
-from tidemill.sources.filefed_scan import columns_of
+from tidemill.sources.feed.formats import own_times, read_rows
+from tidemill.sources.feed.root import Root, UnreadableFile
+from tidemill.sources.feed.scan import columns_of
 from tidemill.sources.verdict import CLOCK, utc_time
 
 if TYPE_CHECKING:
     from tidemill.planning.manifest import SourcePin
     from tidemill.sources.base import Piece
+    from tidemill.sources.feed.readinglist import ListedFile, ListedRequest
     from tidemill.sources.filtering import RowFilter
-    from tidemill.sources.readinglist import ListedFile, ListedRequest
 
 ROWS_PER_REQUEST = 1_000_000_000
 """A row's offset is its request's times this, plus its number within the request."""

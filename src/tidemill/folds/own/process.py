@@ -13,13 +13,13 @@ import pyarrow as pa
 
 from tidemill.errors import PlanError
 from tidemill.folds.base import META, BoundFold, Input, Passing
-from tidemill.folds.emitting import Emitter
 from tidemill.folds.frames import empty, micros, stack, to_polars
-from tidemill.folds.held import AT, ENTRY, HELD, KIND, NUMBER, OWN, Holding, hold_rows
-from tidemill.folds.processor import Processor
-from tidemill.folds.promises import bind_reach, pick_times
-from tidemill.folds.schemas import parse_schema
-from tidemill.folds.turns import Turns
+from tidemill.folds.own.emitting import Emitter
+from tidemill.folds.own.held import AT, ENTRY, HELD, KIND, NUMBER, OWN, Holding, hold_rows
+from tidemill.folds.own.processor import Processor
+from tidemill.folds.own.promises import bind_reach, pick_times
+from tidemill.folds.own.schemas import parse_schema
+from tidemill.folds.own.turns import Turns
 from tidemill.planning.chains import Reach
 from tidemill.types import FOREVER_MICROS, micros_of
 

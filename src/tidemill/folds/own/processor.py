@@ -9,8 +9,8 @@ from heapq import heappush
 from typing import Any, ClassVar
 
 from tidemill.errors import RunError, nearest
-from tidemill.folds.emitting import Emitter
-from tidemill.folds.schemas import SchemaLike
+from tidemill.folds.own.emitting import Emitter
+from tidemill.folds.own.schemas import SchemaLike
 
 
 class Processor(ABC):

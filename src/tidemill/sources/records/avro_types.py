@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 import pyarrow as pa
 
 from tidemill.errors import ConfigError
-from tidemill.sources.decoded import Undecodable
+from tidemill.sources.records.decoded import Undecodable
 from tidemill.types import MILLISECOND, to_micros
 
 _PLAIN = {

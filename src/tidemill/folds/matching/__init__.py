@@ -1,0 +1,1 @@
+"""Folds that match rows of a key by their times: deduplication, attribution."""

@@ -1,0 +1,1 @@
+"""Folds over fixed windows: aggregates, unique counts, the largest."""
