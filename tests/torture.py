@@ -1,7 +1,7 @@
 """``make torture``: kill drivers at random moments with new seeds; report in docs/reliability.md.
 
-``python -m tests.torture [--kills N] [--seed S]``: the seed is printed, so a failure can be
-repeated.
+``python -m tests.torture [--kills N] [--folds N] [--seams N] [--seed S]``: the seed is printed, so
+a failure can be repeated. A campaign of 0 is left out, and its section stays as it is.
 """
 
 import argparse
@@ -14,39 +14,59 @@ from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
 
+from tests.kafka.broker import Broker
+from tests.live.seam import Play, Scenario, SeamYard
+from tests.live.victim import Victims
 from tests.reliability.scenario import RANGE, Yard, random_kills, worker_kills
+from tidemill.config import SparkConfig
+from tidemill.runtime.session import build_session
 
 REPORT = Path(__file__).parents[1] / "docs" / "reliability.md"
 _HEAD = """# Reliability
 
-What `make torture` saw. Every line is one backfill of half a day (19 slices) whose driver
-(or, where it says so, one of Spark's Python workers) was killed with `kill -9` at a random moment,
-resumed (sometimes by two processes at once, often while the old JVM still lived), and compared
-with an undisturbed run: output, late and dead rows equal as multisets, no data file referenced
-twice, counts equal.
+What `make torture` saw. Unless a section says something else, every line is one backfill of half a
+day (19 slices) whose driver (or one of Spark's Python workers) was killed with `kill -9` at a
+random moment, resumed (sometimes by two processes at once, often while the old JVM still lived),
+and compared with an undisturbed run: output, late and dead rows equal as multisets, no data file
+referenced twice, counts equal.
 
 `make test` does the same with fixed seeds, and kills the driver after every single step of a
 commit in turn.
 """
+_SEAM = """\
+Every line is one run from history into the live log of a real Kafka broker, with a fold or with
+Spark's own window. The seed chooses how the log's partitions are weighted (one of 0 stays
+empty), how far the archive is behind it, where the driver is killed with `kill -9` (in history,
+around a decision to read on or to switch, at a step of a live batch; the run is then resumed by
+another process), what happens to the broker while the run is live, and how many rows a live slice
+may have. Output, late and dead rows are compared with a count over the log in plain Python, and
+with a backfill of the archive when it has everything."""
 
 
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("--kills", type=int, default=10, help="how many disturbed runs")
     arguments.add_argument("--folds", type=int, default=10, help="runs of folds, of each kind")
+    arguments.add_argument("--seams", type=int, default=50, help="runs into the live log")
     arguments.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**6))
     given = arguments.parse_args()
     print(f"seed {given.seed}")
-    sections, failures = [], 0
+    sections, failures = dict[str, str](), 0
     with tempfile.TemporaryDirectory() as folder:
         for title, pipeline, disturb, count in (
             ("Drivers", "plays_per_show", random_kills, given.kills),
             ("Drivers of folds", "viewing", random_kills, given.folds),
             ("Python workers of folds", "viewing", worker_kills, given.folds),
         ):
+            if not count:
+                continue
             yard = Yard.make(Path(folder) / title.replace(" ", "_"), pipeline)
-            section, failed = campaign(yard, title, disturb, range(given.seed, given.seed + count))
-            sections.append(section)
+            seeds = range(given.seed, given.seed + count)
+            sections[title], failed = campaign(yard, title, disturb, seeds)
+            failures += failed
+        if given.seams:
+            seeds = range(given.seed, given.seed + given.seams)
+            sections["The seam"], failed = seam_campaign(Path(folder), seeds)
             failures += failed
     REPORT.write_text(_report(sections), "utf-8")
     print(f"{failures} failed")
@@ -77,24 +97,57 @@ def campaign(
         verdict = "equal" if same else "**DIFFERENT**"
         lines.append(f"| {seed} | {what} | {time.monotonic() - began:.0f} s | {verdict} |")
         print(lines[-1], flush=True)
-    section = [
+    about = (
+        f"An undisturbed run takes {calm:.0f} s, reads {expected.rows['in']:,} rows and writes "
+        f"{expected.rows['out']:,}."
+    )
+    return _section(title, about, lines, failures), failures
+
+
+def seam_campaign(folder: Path, seeds: range) -> tuple[str, int]:
+    """One run into the live log for every seed; a section of the report."""
+    config = SparkConfig(master="local[2]", memory="2g")
+    spark = build_session(config, 2, "torture", log=folder / "spark.log")
+    victims = Victims(folder)
+    lines, failures = [], 0
+    with Broker(folder / "kafka") as broker:
+        for seed in seeds:
+            began, name = time.monotonic(), f"seam{seed}"
+            yard = SeamYard(folder / name, broker, name, spark)
+            play = Play(Scenario.of(seed), yard, victims)
+            try:
+                play.check(play.play())
+                verdict = "equal"
+            except Exception as error:
+                failures += 1
+                verdict = f"**DIFFERENT**: {str(error).splitlines()[0][:120]}"
+            took = time.monotonic() - began
+            lines.append(f"| {seed} | {play.scenario} | {took:.0f} s | {verdict} |")
+            print(lines[-1], flush=True)
+    victims.end()
+    spark.stop()
+    return _section("The seam", _SEAM, lines, failures), failures
+
+
+def _section(title: str, about: str, lines: list[str], failures: int) -> str:
+    versions = ", ".join(f"{name} {metadata.version(name)}" for name in ("pyspark", "pyiceberg"))
+    head = [
         f"## {title}",
         "",
-        f"An undisturbed run takes {calm:.0f} s, reads {expected.rows['in']:,} rows and writes "
-        f"{expected.rows['out']:,}. **{len(lines) - failures} of {len(lines)} equal.**",
+        f"{about} **{len(lines) - failures} of {len(lines)} equal** "
+        f"({datetime.now(UTC):%Y-%m-%d}, Python {platform.python_version()}, {versions}).",
         "",
         "| seed | what happened | took | result |",
         "|---|---|---|---|",
-        *lines,
-        "",
     ]
-    return "\n".join(section), failures
+    return "\n".join([*head, *lines, ""])
 
 
-def _report(sections: list[str]) -> str:
-    versions = ", ".join(f"{name} {metadata.version(name)}" for name in ("pyspark", "pyiceberg"))
-    about = f"{datetime.now(UTC):%Y-%m-%d}, Python {platform.python_version()}, {versions}."
-    return "\n".join([_HEAD, about, "", *sections])
+def _report(made: dict[str, str]) -> str:
+    """The new sections, and those of an earlier report that were not made again."""
+    before = REPORT.read_text("utf-8").split("\n## ")[1:] if REPORT.exists() else []
+    kept = {part.splitlines()[0]: f"## {part}" for part in before}
+    return "\n".join([_HEAD, *(section.rstrip() + "\n" for section in {**kept, **made}.values())])
 
 
 if __name__ == "__main__":

@@ -87,6 +87,9 @@ def lent(spark: "SparkSession") -> Iterator[None]:
 
     with (
         mock.patch("tidemill.project.make_plan", lambda *given: make_plan(*given[:3], spark)),
-        mock.patch("tidemill.runtime.executor.execute", lambda *g: execute(*g[:4], spark)),
+        mock.patch(
+            "tidemill.runtime.executor.execute",
+            lambda *given, goal, **_: execute(*given, spark=spark, goal=goal),
+        ),
     ):
         yield

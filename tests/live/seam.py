@@ -20,7 +20,7 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 from pyspark.sql import SparkSession
 
 from tests.kafka.broker import Broker
-from tests.live.victim import COMMIT_STEPS, Victims
+from tests.live.victim import COMMIT_STEPS, Victim, Victims
 from tests.live.yard import Yard, cut
 from tidemill.archive.catalog import open_catalog
 from tidemill.planning.manifest import Manifest
@@ -210,6 +210,7 @@ class Play:
     def __post_init__(self) -> None:
         self._killed = 0
         self._begun: int | None = None  # batches, when the driver that shall live began
+        self._victim: Victim | None = None
         self._answer: dict[str, Any] | None = None
         self._run = ""
         self._clock = time.monotonic()
@@ -219,6 +220,14 @@ class Play:
 
     def play(self) -> RunResult:
         """Disturb one hybrid run; it is stopped cleanly in the end."""
+        try:
+            return self._play()
+        except BaseException:
+            if self._victim is not None:
+                self._victim.end()
+            raise
+
+    def _play(self) -> RunResult:
         scenario, yard = self.scenario, self.yard
         self.victims.prepare(len(scenario.kills) + 1)
         yard.broker.create_topic(yard.topic, partitions=len(scenario.weights))
@@ -274,12 +283,13 @@ class Play:
     def _drive(self) -> None:
         """One driver after the other, until one is not killed."""
         for place in (*self.scenario.kills, ""):
-            victim = self.victims.take()
+            self._victim = victim = self.victims.take()
             if not place:
                 self._begun = self.yard.project.registry.totals(self._run).batches
             victim.order(self.yard.folder / "tidemill.yaml", self._run, place)
             self._answer = victim.answer(_PATIENCE * 2)
             if self._answer is not None:
+                self._victim = None
                 self.victims.give_back(victim)
                 return
             assert victim.process.wait(10) == -9

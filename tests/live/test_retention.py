@@ -1,4 +1,4 @@
-"""The topic's retention went past the archive: never a silent gap, and told within seconds."""
+"""The log lost what comes after the archive: never a silent gap, and told within seconds."""
 
 import time
 from datetime import UTC, datetime, timedelta
@@ -51,3 +51,17 @@ def test_the_seam_is_gone(yard):
     assert failed.state == "failed" and lost in (failed.error or "")
     assert (failed.totals.frontier or 0) <= leg.seam
     assert failed.phase is not None and failed.phase.name == "history"
+
+
+def test_the_topic_is_another_one(yard):
+    """Made anew it has the offsets that the archive is waiting for, but not its rows."""
+    start = datetime.now(UTC) - timedelta(hours=1)
+    yard.broker.delete_topic(yard.topic)
+    yard.broker.create_topic(yard.topic, partitions=3)
+    yard.produce(3, 150, 2)
+    for refused in (
+        lambda: yard.project.plan_run("counted", start, spark=yard.spark),
+        lambda: yard.project.prepare_capture(["plays"]),
+    ):
+        with pytest.raises(SourceError, match="deleted and made anew since it was archived"):
+            refused()

@@ -10,6 +10,8 @@ from confluent_kafka import Producer
 
 from tests.bad_input.terminal import run_cli
 from tests.live.ground import Ground, wait_for
+from tidemill.archive.catalog import open_catalog
+from tidemill.archive.reached import Reached, read_reached
 from tidemill.errors import SourceError
 from tidemill.project import RunResult, Until
 from tidemill.runtime.registry import RunState
@@ -100,6 +102,17 @@ def test_a_broker_that_is_away_is_waited_for(tmp_path, broker, topic, spark):
         closed = (last + timedelta(seconds=6)).timestamp() * SECOND
         live.wait_for(lambda totals: (totals.frontier or 0) > closed)
     ground.assert_backfill_equal(ground.project.status(live.run), last=last)
+    # A run that goes on says of a quiet partition what the one before it knew.
+    before = reached(ground)
+    ground.produce(chance, 5, partition=1)
+    ground.capture("plays")
+    after = reached(ground)
+    assert after[0].ingest == before[0].ingest is not None
+    assert after[1].ingest > before[1].ingest
+
+
+def reached(ground: Ground) -> dict[int, Reached]:
+    return read_reached(open_catalog(ground.project.loaded).load_table("events.plays").metadata)
 
 
 class _Never:

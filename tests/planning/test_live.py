@@ -27,6 +27,7 @@ def decide(
     return frontier, {number: max(begin.get(number, 0), at) for number, at in ends.items()}
 
 
+WIDE = 60_000_000
 WIDTHS = st.integers(1, 120).map(lambda n: n * MILLISECOND)
 
 
@@ -49,39 +50,45 @@ def test_slices_hold_every_row_once_before_their_frontier(
 
 def test_an_idle_partition_moves_with_the_clock():
     quiet = PartitionView(7, 7, 7)
-    found = find_frontier(BEGIN, BEGIN + 5_000_000, SLACK, [quiet, quiet], 60_000_000)
+    found = find_frontier(BEGIN, BEGIN + 5_000_000, SLACK, [quiet, quiet], WIDE)
     assert found == BEGIN + 5_000_000 - SLACK
+
+
+def test_a_frontier_is_a_whole_millisecond_and_never_ahead():
+    """The log's times are whole ones: a row of this very millisecond may still come."""
+    clock = BEGIN + SLACK + 2 * MILLISECOND - 1
+    assert find_frontier(BEGIN, clock, SLACK, [PartitionView(7, 7, 7)], WIDE) == BEGIN + MILLISECOND
 
 
 def test_an_open_transaction_holds_the_frontier_at_its_first_row():
     first = BEGIN + 700 * MILLISECOND
     views = [PartitionView(5, 5, 9, hidden=first), PartitionView(3, 3, 3)]
-    assert find_frontier(BEGIN, BEGIN + 5_000_000, SLACK, views, 60_000_000) == first
-    assert find_frontier(first, BEGIN + 5_000_000, SLACK, views, 60_000_000) == first
+    assert find_frontier(BEGIN, BEGIN + 5_000_000, SLACK, views, WIDE) == first
+    assert find_frontier(first, BEGIN + 5_000_000, SLACK, views, WIDE) == first
 
 
 def test_a_backlogged_partition_holds_the_others():
     full = BEGIN + 40 * MILLISECOND
     views = [PartitionView(0, 900, 900, full=full), PartitionView(12, 12, 12)]
-    assert find_frontier(BEGIN, BEGIN + 5_000_000, SLACK, views, 60_000_000) == full
+    assert find_frontier(BEGIN, BEGIN + 5_000_000, SLACK, views, WIDE) == full
 
 
 def test_more_rows_than_the_budget_at_one_moment_are_one_slice():
     views = [PartitionView(0, 900, 900, full=BEGIN)]
-    assert find_frontier(BEGIN, BEGIN + 5_000_000, SLACK, views, 60_000_000) == BEGIN + MILLISECOND
+    assert find_frontier(BEGIN, BEGIN + 5_000_000, SLACK, views, WIDE) == BEGIN + MILLISECOND
 
 
 def test_a_budget_does_not_overrule_a_transaction_nor_the_width():
     crowded = PartitionView(0, 900, 950, full=BEGIN, hidden=BEGIN)
-    assert find_frontier(BEGIN, BEGIN + 5_000_000, SLACK, [crowded], 60_000_000) == BEGIN
+    assert find_frontier(BEGIN, BEGIN + 5_000_000, SLACK, [crowded], WIDE) == BEGIN
     crowded = PartitionView(0, 900, 900, full=BEGIN)
     assert find_frontier(BEGIN, BEGIN + 5_000_000, SLACK, [crowded], 0) == BEGIN
 
 
 def test_without_room_or_before_its_time_there_is_no_slice():
     assert find_frontier(BEGIN, BEGIN + 5_000_000, SLACK, [], 0) == BEGIN
-    assert find_frontier(BEGIN, BEGIN + SLACK, SLACK, [], 60_000_000) == BEGIN
-    assert find_frontier(BEGIN, BEGIN - 1, SLACK, [], 60_000_000) == BEGIN
+    assert find_frontier(BEGIN, BEGIN + SLACK, SLACK, [], WIDE) == BEGIN
+    assert find_frontier(BEGIN, BEGIN - 1, SLACK, [], WIDE) == BEGIN
 
 
 def test_a_view_is_caught_up_only_without_anything_hidden():

@@ -26,6 +26,7 @@ class Reached:
     next: int  # the first offset that is not in the archive
     frontier: int  # every record with an ingest time before it is in the archive, µs
     ingest: int | None = None  # the newest ingest time in the archive, µs; None without a row
+    topic: str | None = None  # the topic's id: offsets of another one are those of another log
 
 
 def to_summary(partitions: dict[int, Reached]) -> dict[str, str]:
@@ -56,6 +57,11 @@ def _parse(text: str, snapshot: int) -> dict[int, Reached]:
             f"the summary of snapshot {snapshot} is damaged at {SUMMARY}: {error}",
             fix="roll the table back to the snapshot before it",
         ) from None
+
+
+def topic_of(partitions: dict[int, Reached]) -> str | None:
+    """The id of the topic that the offsets are of, if it was said."""
+    return next((found.topic for found in partitions.values() if found.topic), None)
 
 
 def frontier_of(partitions: dict[int, Reached]) -> int | None:

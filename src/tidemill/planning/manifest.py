@@ -43,6 +43,7 @@ class Leg:
     snapshot: int | None = None
     schema_id: int | None = None
     positions: dict[str, int] = field(default_factory=dict)  # first offset per partition after it
+    topic: str | None = None  # the id of the topic that these are offsets of, if it is known
     boundaries: tuple[int, ...] = ()  # the source's own; without them, those of all sources
 
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tidemill.archive.catalog import open_catalog
-from tidemill.archive.reached import frontier_of, read_reached
+from tidemill.archive.reached import frontier_of, read_reached, topic_of
 from tidemill.config.stream import IcebergArchive, KafkaLive
 from tidemill.errors import ConfigError, PlanError, nearest
 from tidemill.planning.manifest import Leg, Manifest, SinkPin, SourcePin
@@ -126,7 +126,7 @@ def _placed(loaded: LoadedConfig, catalog: Catalog, pin: SourcePin) -> SourcePin
         frontier = frontier_of(reached)
         if frontier is not None:
             positions = {str(number): found.next for number, found in sorted(reached.items())}
-            leg = Leg(frontier, positions=positions)
+            leg = Leg(frontier, positions=positions, topic=topic_of(reached))
             require_seam(pin, leg, state)
             return replace(pin, leg=leg)
         if table.metadata.current_snapshot_id is not None:

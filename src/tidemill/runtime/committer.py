@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidemill.archive.reached import Reached
+from tidemill.archive.reached import Reached, read_reached
 from tidemill.errors import RunError, SourceError
 from tidemill.folds.state import StateFiles
 from tidemill.runtime.offsets import TakenSlice, forget_slices, read_batch, slices_taken
@@ -58,7 +58,7 @@ class Committer:
         self.writer = OutputWriter(folder.path, targets, manifest.shuffles)
         self.slicings = slicings
         self._positions: dict[tuple[str, str], int] = {}
-        self._newest: dict[tuple[str, str], int] = {}  # by output and partition
+        self._newest: dict[str, dict[str, int]] = {}  # ingest time by output and partition
         self._said: dict[str, int] = {}
 
     def commit(self, frame: DataFrame, batch: int) -> BatchRecord:
@@ -126,10 +126,13 @@ class Committer:
         end = now.ends.get(name)
         if self.manifest.code or end is None or end.positions is None:
             return None
+        newest = self._newest_of(name)
         for number, moment in counts.newest.items():
-            self._newest[(name, number)] = moment
+            newest[number] = max(moment, newest.get(number, moment))
+        live = self.manifest.sources[name].live
+        topic = None if live is None else live.topic
         reached = {
-            int(number): Reached(at, end.frontier, self._newest.get((name, number)))
+            int(number): Reached(at, end.frontier, newest.get(number), topic)
             for number, at in end.positions.items()
         }
         route = self.slicings[name].route
@@ -137,6 +140,17 @@ class Committer:
         begin = {int(number): at for number, at in start.items()}
         gaps = {int(number): found for number, found in counts.gaps.items()}
         return Followed(reached, begin, gaps)
+
+    def _newest_of(self, name: str) -> dict[str, int]:
+        """The newest ingest times of an archive, at first as its table tells them."""
+        if name not in self._newest:
+            metadata = self.catalog.load_table(self.manifest.sinks[name].table).metadata
+            self._newest[name] = {
+                str(number): found.ingest
+                for number, found in read_reached(metadata).items()
+                if found.ingest is not None
+            }
+        return self._newest[name]
 
     def _is_quiet(self, name: str, followed: Followed) -> bool:
         """A log without new rows is not worth a commit each time: its frontier is said at times."""

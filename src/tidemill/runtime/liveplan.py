@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tidemill.archive.catalog import load_table
-from tidemill.archive.reached import frontier_of, read_reached
+from tidemill.archive.reached import frontier_of, read_reached, topic_of
 from tidemill.config.stream import FilesLive, IcebergArchive, KafkaLive
 from tidemill.errors import PlanError, SourceError
 from tidemill.planning.manifest import Leg, LivePin, SourcePin
@@ -125,11 +125,19 @@ def archive_leg(catalog: Catalog, pin: SourcePin, clock: int) -> Leg:
         snapshot=pin.snapshot,
         schema_id=pin.schema_id,
         positions={str(number): found.next for number, found in sorted(reached.items())},
+        topic=topic_of(reached),
     )
 
 
 def require_seam(pin: SourcePin, leg: Leg, state: LogState) -> None:
     """The log must still hold what comes right after the archive. Never a gap."""
+    if leg.topic is not None and leg.topic != state.topic:
+        raise SourceError(
+            "the topic was deleted and made anew since it was archived: the archive's offsets are "
+            "those of another log",
+            where=f"stream {pin.stream}",
+            fix="archive the new topic into a new table: another archive.table in the YAML",
+        )
     gaps = {
         number: (leg.positions.get(str(number), 0), low - 1)
         for number, low in sorted(state.low.items())
