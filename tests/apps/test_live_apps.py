@@ -166,13 +166,13 @@ def app(
     broker: Broker,
     monkeypatch: pytest.MonkeyPatch,
 ) -> LiveApp:
-    name, *rest = request.param
+    name, pipeline, column = request.param
     haste.copy_app(name, tmp_path, SPEED)
     monkeypatch.setenv("KAFKA_BROKERS", broker.brokers)
     project = load(tmp_path / "tidemill.yaml")
     homes = [stream.live for stream in project.config.streams.values()]
     create_topics(broker.brokers, [home.topic for home in homes if isinstance(home, KafkaLive)])
-    return LiveApp(name, *rest, project)
+    return LiveApp(name, pipeline, column, project)
 
 
 def test_live_equals_backfill_equals_hybrid(

@@ -32,6 +32,7 @@ from tidemill.types import from_micros, to_micros
 
 LATENESS, SKEW, SIZE = timedelta(seconds=2), timedelta(seconds=1), timedelta(seconds=2)
 HYBRID, AGAIN = "marts.hybrid", "marts.again"
+AWAY = "away at the switch"
 _PATIENCE = 150.0
 _COLUMNS = ("show", "window_start", "plays", "sum")
 
@@ -45,7 +46,7 @@ class Scenario:
     weights: tuple[int, ...]  # of the partitions; one of 0 stays empty
     archive: str  # at the head: nothing is left for live; behind; growing while history is read
     kills: tuple[str, ...]  # where the driver dies, in turn
-    broker: str  # what happens to it while the run is live
+    broker: str  # what happens to it: when the run wants to switch, or while it is live
     max_rows: int  # in a live slice
     share: float  # of the history lies before --from
 
@@ -66,7 +67,9 @@ class Scenario:
             weights=chance.choice([(1,), (1, 1), (20, 1), (3, 0, 1), (1, 8, 0), (0, 5, 1, 1)]),
             archive=archive,
             kills=tuple(chance.choice((before, during, after)[stage]) for stage in stages),
-            broker=chance.choice(["left alone", "restarted", "killed"]),
+            broker=chance.choice(
+                ["left alone", "restarted", "killed", *([AWAY] if archive != "growing" else [])]
+            ),
             max_rows=chance.choice([60, 500_000]),
             share=chance.random() * 0.8,
         )
@@ -234,8 +237,14 @@ class Play:
         production = Production(yard, scenario)
         manifest = self._prepare(production)
         self._run = manifest.run
+        if scenario.broker == AWAY:
+            production.hold()
+            yard.broker.kill()
         driving = threading.Thread(target=self._drive, daemon=True)
         driving.start()
+        if scenario.broker == AWAY:
+            self._await(self._is_waiting, "the log to be missed")
+            yard.broker.start()
         if scenario.archive == "growing":
             yard.capture()
         self._await(lambda: self._course.is_live, "the switch")
@@ -302,6 +311,12 @@ class Play:
             self.yard.broker.start()
         elif self.scenario.broker == "restarted":
             self.yard.broker.restart()
+
+    def _is_waiting(self) -> bool:
+        """History is read, and `status` says what the run waits for. Or it was killed before."""
+        phase = self.yard.project.status(self._run).phase
+        lag = phase.lags.get("plays") if phase else None
+        return lag is not None and lag.waiting is not None
 
     @cached_property
     def manifest(self) -> Manifest:

@@ -11,7 +11,7 @@ SEEDS = {
     99: "before the switch",
     6: "after the extension",
     190: "after the switch",
-    12: "live 0: write",
+    60: "live 0: write",
     19: "live 1: output",
 }
 """One kill each; together they have every kind of archive, broker and pipeline, uneven and empty

@@ -61,6 +61,26 @@ def test_sums_are_exact_after_any_number_of_repeats(registry):
     assert totals.read == 14
 
 
+def test_rows_behind_the_clock_are_counted_by_batch(registry):
+    registry.add("r1", "shows", "live")
+    for _ in range(2):
+        registry.record_batch("r1", record(0, on_time=5, late=3, clock=2))
+        registry.record_batch("r1", record(1, late=4, clock=1))
+    assert registry.totals("r1").clock == 3
+    assert registry.totals("r1").read == 12
+
+
+def test_a_registry_from_before_they_were_counted_grows(registry):
+    registry.add("r1", "shows", "live")
+    with sqlite3.connect(registry.path) as connection:
+        connection.execute("alter table batches drop column clock")
+        connection.execute("insert into batches values ('r1', 0, 1, 1, 5, 0, 0, 0, 0, 0.5)")
+    connection.close()
+    grown = Registry(registry.path)
+    grown.record_batch("r1", record(1, late=2, clock=2))
+    assert (grown.totals("r1").clock, grown.totals("r1").read) == (2, 7)
+
+
 def test_a_run_without_batches_has_no_frontier(registry):
     registry.add("r1", "shows", "backfill")
     assert registry.totals("r1") == RunTotals()

@@ -48,7 +48,9 @@ def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("code", [0, 130])
-def test_a_clean_end_is_the_end(tmp_path: Path, code: int, capfd: pytest.CaptureFixture) -> None:
+def test_a_clean_end_is_the_end(
+    tmp_path: Path, code: int, capfd: pytest.CaptureFixture[str]
+) -> None:
     script = Script(tmp_path, code)
     script.supervise()
     assert (script.count, script.said) == (1, [])

@@ -1,5 +1,6 @@
 """A filter on live rows chooses exactly the rows that the archive's scan chooses."""
 
+from dataclasses import replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
 
@@ -10,10 +11,12 @@ from hypothesis import strategies as st
 
 from tests.sources.archives import open_local
 from tidemill.errors import PlanError
+from tidemill.planning.manifest import LivePin, SourcePin
 from tidemill.sinks.tables import ensure_table
 from tidemill.sources.base import spark_schema
 from tidemill.sources.filtering import RowFilter
 from tidemill.sources.iceberg import parse_filter
+from tidemill.sources.opening import LogColumns
 
 SCHEMA = pa.schema(
     [
@@ -86,6 +89,16 @@ def test_so_are_those_of_several_filters(table, parts, join):
     text = join.join(f"({part})" for part in parts)
     archived = table.scan(row_filter=parse_filter(text, "")).to_arrow()
     assert live(text) == sorted(archived.column("id").to_pylist())
+
+
+def test_a_log_without_history_is_planned_with_a_filter_that_fits():
+    form = {"kind": "json", "columns": "name string, n long"}
+    live = LivePin("kafka", "t", 0, 1, 0, format=form)
+    pin = SourcePin("plays", "kafka", "t", "e", "i", 0, 0, (), live=live, where="name = 'DE'")
+    LogColumns(pin).verify()
+    LogColumns(replace(pin, where="i is not null and _reason is null")).verify()
+    with pytest.raises(PlanError, match="names the column 'nam'"):
+        LogColumns(replace(pin, where="nam = 'DE'")).verify()
 
 
 def test_a_filter_that_does_not_fit_is_an_error_with_the_nearest_column():

@@ -18,7 +18,8 @@ from tidemill.errors import SourceError
 from tidemill.planning.manifest import LivePin, SourcePin
 from tidemill.planning.offsets import Offset
 from tidemill.sources.base import Piece
-from tidemill.sources.kafka import KafkaLog, KafkaReader, LogAway, LogState
+from tidemill.sources.kafka import KafkaLog, LogAway, LogState
+from tidemill.sources.kafkareader import KafkaReader
 from tidemill.sources.lag import read_lag
 from tidemill.sources.liveslices import LiveSlices
 from tidemill.sources.opening import log_schema

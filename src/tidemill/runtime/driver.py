@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from tidemill.planning.manifest import Manifest
     from tidemill.runtime.committer import Committer
+    from tidemill.runtime.logwatch import LogWatch
     from tidemill.runtime.run import RunFolder
     from tidemill.runtime.seam import SeamWatch
 
@@ -52,6 +53,7 @@ class Driver:
     on_batch: Callable[[BatchRecord], None]
     goal: Goal
     seam: SeamWatch | None = None
+    logs: LogWatch | None = None
 
     def __post_init__(self) -> None:
         """Nothing has run yet."""
@@ -108,6 +110,8 @@ class Driver:
             self._throttle()
             if self.seam is not None:
                 self.seam.look()
+            if self.logs is not None:
+                self.logs.look()
             if control.stopping or self._is_reached():
                 self.stop()
             leaving = self._ended.is_set() or self._stopping.is_set() or control.cancelled

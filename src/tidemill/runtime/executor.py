@@ -25,6 +25,7 @@ from tidemill.runtime.driver import Driver
 from tidemill.runtime.feeds import feed_root
 from tidemill.runtime.lease import hold_lease, record_jvm
 from tidemill.runtime.logs import client_settings
+from tidemill.runtime.logwatch import LogWatch
 from tidemill.runtime.registry import BatchRecord, Registry, RunState
 from tidemill.runtime.seam import SeamWatch
 from tidemill.runtime.session import build_session, run_settings
@@ -173,7 +174,8 @@ def _drive(
         frame = _build_frame(work, spark, {name: s.archive for name, s in slicings.items()})
         committer = Committer(manifest, work.folder, catalog, targets, slicings)
         seam = None if manifest.ends else SeamWatch(work.loaded, work.folder, manifest)
-        driver = Driver(manifest, work.folder, registry, committer, on_batch, goal, seam)
+        logs = None if manifest.ends else LogWatch(work.loaded, work.folder, manifest)
+        driver = Driver(manifest, work.folder, registry, committer, on_batch, goal, seam, logs)
         with _stop_on_signal(driver):
             return driver.run(frame)
     finally:

@@ -10,7 +10,8 @@ from tidemill.errors import SourceError
 from tidemill.planning.live import PartitionView, find_frontier
 from tidemill.planning.offsets import Offset
 from tidemill.sources.base import Piece, PieceReader
-from tidemill.sources.kafka import KafkaLog, KafkaReader, LogAway, LogState
+from tidemill.sources.kafka import KafkaLog, LogAway, LogState
+from tidemill.sources.kafkareader import KafkaReader
 from tidemill.sources.lag import Lag, is_due, write_lag, write_waiting
 from tidemill.types import from_micros, show_instant
 

@@ -29,7 +29,8 @@ from tidemill.sources.feed.readinglist import ListedRequest, ReadingLists
 from tidemill.sources.feed.requests import Message
 from tidemill.sources.feed.root import Root, StorageAway
 from tidemill.sources.feed.scan import Looker
-from tidemill.sources.kafka import KafkaReader, LogAway, LogState
+from tidemill.sources.kafka import LogAway, LogState
+from tidemill.sources.kafkareader import KafkaReader
 from tidemill.sources.lag import Lag, write_lag
 from tidemill.sources.ledger import Ledger
 from tidemill.sources.liveslices import LiveSlices

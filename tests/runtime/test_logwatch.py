@@ -1,0 +1,83 @@
+"""A log that goes away while a batch reads it: `status` is told by the driver."""
+
+import time
+from types import SimpleNamespace
+
+import pytest
+
+from tidemill.errors import SourceError
+from tidemill.planning.manifest import LivePin, SourcePin
+from tidemill.runtime import logwatch
+from tidemill.runtime.logwatch import LogWatch
+from tidemill.runtime.run import RunFolder
+from tidemill.sources.kafka import LogAway
+from tidemill.sources.lag import Lag, read_lag, write_lag
+from tidemill.types import SECOND
+
+
+def wait_for(condition):
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+class Log:
+    def __init__(self, error: Exception | None) -> None:
+        self.error, self.looks = error, 0
+
+    def look(self) -> None:
+        self.looks += 1
+        if self.error is not None:
+            raise self.error
+
+
+@pytest.fixture
+def watch(tmp_path, monkeypatch):
+    def make(error: Exception | None) -> tuple[LogWatch, Log]:
+        log = Log(error)
+        monkeypatch.setattr(logwatch, "open_log", lambda loaded, pin: log)
+        live = LivePin("kafka", "t", 0, 1, 0)
+        pin = SourcePin("plays", "kafka", "t", "e", "i", 0, 0, (), live=live)
+        manifest = SimpleNamespace(sources={"plays": pin})
+        return LogWatch(None, RunFolder(tmp_path), manifest), log  # type: ignore[arg-type]
+
+    return make
+
+
+def tell(folder, seconds_ago: float) -> Lag:
+    now = time.time_ns() // 1_000
+    lag = Lag(now - int(seconds_ago * SECOND), 7, {"0": 5})
+    write_lag(folder, "plays", lag)
+    return lag
+
+
+def test_a_source_that_tells_of_its_log_is_not_asked_again(watch, tmp_path):
+    found, log = watch(LogAway("away"))
+    found.look()  # nothing was told yet: the run begins
+    tell(tmp_path, 5)
+    for _ in range(3):
+        found.look()
+    assert log.looks == 0
+
+
+def test_a_log_that_is_away_is_told_of(watch, tmp_path):
+    found, _ = watch(LogAway("topic t: no broker"))
+    tell(tmp_path, 60)
+    found.look()
+    wait_for(lambda: read_lag(tmp_path, "plays").waiting is not None)
+    lag = read_lag(tmp_path, "plays")
+    assert lag.waiting == "topic t: no broker" and lag.since is not None
+    assert (lag.frontier, lag.rows) == (7, {"0": 5})
+    found.look()
+    assert read_lag(tmp_path, "plays") == lag  # not again so soon
+
+
+@pytest.mark.parametrize("error", [None, SourceError("the topic is gone")])
+def test_a_long_batch_or_a_topic_that_is_gone_is_not_a_log_that_is_away(watch, tmp_path, error):
+    found, log = watch(error)
+    lag = tell(tmp_path, 60)
+    found.look()
+    wait_for(lambda: log.looks > 0)
+    wait_for(found._looking.done)
+    assert read_lag(tmp_path, "plays") == lag
