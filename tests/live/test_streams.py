@@ -45,7 +45,7 @@ def test_an_idle_topic_beside_a_busy_one_closes_windows_on_time(tmp_path, broker
 
 
 def test_a_backlogged_partition_loses_nothing_nor_does_a_rewind(tmp_path, broker, topic, spark):
-    ground = Ground(tmp_path, broker, topic, spark, max_rows=60)
+    ground = Ground(tmp_path, broker, topic, spark, max_rows=80)
     ground.make(plays=2)
     chance = random.Random(2)
     for _ in range(10):  # the first partition is far behind, the second and the ads are not
@@ -57,7 +57,7 @@ def test_a_backlogged_partition_loses_nothing_nor_does_a_rewind(tmp_path, broker
     capped = []
     live = ground.run("both", on_progress=lambda progress: capped.append(progress.batch))
     rows = [batch.on_time + batch.late + batch.dead for batch in capped]
-    assert sum(1 for count in rows if count) >= 6, "at least four of them were capped"
+    assert sum(1 for count in rows if count) > 5, "at least four of them were capped"
     assert max(rows) < 150
     assert live.totals.read == 10 * 29
     ground.project.rewind(live.run, capped[-4].batch)
