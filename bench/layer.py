@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.data import playback_files, playback_project
+from tidemill.runtime.results import Progress
 from tidemill.runtime.session import build_session
 
 HOURS = 24
@@ -29,13 +30,20 @@ def tidemill(rows: int) -> dict[str, Any]:
     spark = build_session(project.config.spark, 2, "bench", log=Path(os.devnull))
     started = time.monotonic()
     ends: list[float] = []
+    read: list[int] = []
+
+    def note(progress: Progress) -> None:
+        ends.append(time.monotonic())
+        batch = progress.batch
+        read.append(batch.on_time + batch.late + batch.dead)
+
     result = project.backfill(
         "plays_per_show",
         START,
         END,
         slice="3h",
         spark=spark,
-        on_progress=lambda _: ends.append(time.monotonic()),
+        on_progress=note,
     )
     ended = time.monotonic()
     return {
@@ -44,7 +52,7 @@ def tidemill(rows: int) -> dict[str, Any]:
         "total": ended - began,
         "first": ends[0] - started,
         "steady": (ends[-1] - ends[0]),
-        "steady rows": result.totals.read * (SLICES - 1) / SLICES,
+        "steady rows": sum(read[1:]),
         "rows": result.totals.read,
         "out": result.totals.out,
     }

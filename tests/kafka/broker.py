@@ -2,12 +2,10 @@
 
 import atexit
 import base64
-import ctypes
 import fcntl
 import os
 import random
 import shutil
-import signal
 import socket
 import subprocess
 import sys
@@ -241,8 +239,9 @@ class Broker:
 
     def _launch(self, main: str, *arguments: str) -> subprocess.Popen[bytes]:
         command = [
-            _java(), "-Xms128m", "-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1",
-            "-Xshare:auto", "-Djava.awt.headless=true",
+            *_dying_with_parent(), _java(), "-Xms128m", "-Xmx384m",
+            "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto",
+            "-Djava.awt.headless=true",
             "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
             "-Dorg.slf4j.simpleLogger.showDateTime=true",
             "-Dorg.slf4j.simpleLogger.dateTimeFormat=HH:mm:ss.SSS",
@@ -257,7 +256,6 @@ class Broker:
                 stderr=log,
                 cwd=self._folder,
                 start_new_session=True,  # Ctrl-C is for pytest, which then stops the broker
-                preexec_fn=_dying_with_parent(),
             )
             return start.result()
 
@@ -368,13 +366,18 @@ def _free_ports(count: int) -> list[int]:
     return found
 
 
-def _dying_with_parent() -> Callable[[], None] | None:
-    """What the child runs before Java: on Linux it asks to be killed when its parent ends."""
+def _dying_with_parent() -> list[str]:
+    """A command before the command: on Linux it asks to be killed when its parent ends.
+
+    A process of its own, not ``preexec_fn``: Python code between fork and exec waits forever if
+    another thread (there are many beside Spark and Kafka) held a lock at the fork.
+    """
     if sys.platform != "linux":
-        return None
-    prctl = ctypes.CDLL(None).prctl
-    pr_set_pdeathsig = 1
-    return lambda: prctl(pr_set_pdeathsig, signal.SIGKILL)
+        return []
+    ask = (
+        "import ctypes, os, sys; ctypes.CDLL(None).prctl(1, 9); os.execv(sys.argv[1], sys.argv[1:])"
+    )
+    return [sys.executable, "-I", "-S", "-c", ask]
 
 
 def _await_leaders(admin: AdminClient, name: str, partitions: int) -> None:

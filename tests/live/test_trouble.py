@@ -7,14 +7,17 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from confluent_kafka import Producer
+from pyspark.sql import DataFrame
 
 from tests.bad_input.terminal import run_cli
 from tests.live.ground import Ground, wait_for
 from tidemill.archive.catalog import open_catalog
 from tidemill.archive.reached import Reached, read_reached
-from tidemill.errors import SourceError
+from tidemill.errors import RunError, SourceError
+from tidemill.planning.offsets import latest_entry
 from tidemill.project import RunResult, Until
-from tidemill.runtime.registry import RunState
+from tidemill.runtime.committer import Committer
+from tidemill.runtime.registry import BatchRecord, RunState
 from tidemill.runtime.run import RunFolder
 from tidemill.sources.lag import read_lag
 from tidemill.types import SECOND
@@ -58,12 +61,36 @@ def test_a_log_that_is_not_what_it_was(tmp_path, broker, topic, spark):
     ground.produce(chance, 30)
     for run in runs:
         resume_in_vain(ground, run, "the topic was deleted and made anew")
-    # A driver that died in a batch has one to repeat, whose offsets nobody decides again.
-    folder = RunFolder.of(ground.project.loaded.home, runs[0].run).checkpoint
-    last = max(int(path.name) for path in (folder / "commits").glob("[0-9]*"))
-    for path in ("commits/{}", "commits/.{}.crc"):
-        (folder / path.format(last)).unlink(missing_ok=True)
-    resume_in_vain(ground, runs[0], "the topic was deleted and made anew")
+
+
+def test_a_batch_to_repeat_reads_the_log_it_began_with(tmp_path, broker, topic, spark, monkeypatch):
+    """A driver that died in a batch left one to repeat, whose offsets nobody decides again."""
+    ground = Ground(tmp_path, broker, topic, spark)
+    ground.make(plays=1)
+    chance, name = random.Random(3), f"{topic}-plays"
+    ground.produce(chance, 10)
+    run = ground.run("plain", seconds=1)
+    checkpoint = RunFolder.of(ground.project.loaded.home, run.run).checkpoint
+    ground.produce(chance, 10)
+    commit = Committer.commit
+
+    def die(self: Committer, frame: DataFrame, batch: int) -> BatchRecord:
+        entry = latest_entry(checkpoint)
+        assert entry is not None
+        if entry.ends["plays"].positions == {"0": 20}:
+            raise RuntimeError("died before it wrote")
+        return commit(self, frame, batch)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Committer, "commit", die)
+        with pytest.raises(RunError, match="died before it wrote"):
+            ground.project.resume(run.run, until=Until(caught_up=True), spark=spark)
+    before = ground.project.status(run.run)
+    assert before.totals.read == 10
+    broker.delete_topic(name)
+    broker.create_topic(name)
+    ground.produce(chance, 30)
+    resume_in_vain(ground, before, "the topic was deleted and made anew")
 
 
 def test_a_broker_that_is_away_is_waited_for(tmp_path, broker, topic, spark):

@@ -104,7 +104,7 @@ class KafkaLog:
         """Per partition the first offset with an ingest time at or after the frontier."""
         from confluent_kafka import IsolationLevel
 
-        moment = frontier // MILLISECOND
+        moment = -(-frontier // MILLISECOND)  # the log tells milliseconds
         with _answers(self.topic):
             found = self._offsets(list(state.stable), moment, IsolationLevel.READ_COMMITTED)
         return {
