@@ -88,18 +88,23 @@ def project_of(folder: Path, broker: Broker, **live: Any) -> Project:
     return load(folder / "tidemill.yaml")
 
 
-def bare(broker: Broker, size: int, rows: int, folder: Path) -> dict[str, Any]:
+def bare(broker: Broker, size: int, rows: int, folder: Path, **settings: Any) -> dict[str, Any]:
     """A consume loop that looks at every value."""
     del folder
     fill(broker, size, rows)
-    consumer = Consumer({"bootstrap.servers": broker.brokers, "group.id": "bare"})
+    consumer = Consumer({"bootstrap.servers": broker.brokers, "group.id": "bare", **settings})
     consumer.assign([TopicPartition(TOPIC, number, 0) for number in range(PARTITIONS)])
     taken = 0
     began = time.monotonic()
     while taken < rows:
-        for found in consumer.consume(10_000, 1.0):
+        for found in consumer.consume(min(10_000, rows - taken), 1.0):
             taken += len(found.value() or b"") > 0
     return {"rows": rows, "seconds": time.monotonic() - began}
+
+
+def tuned(broker: Broker, size: int, rows: int, folder: Path) -> dict[str, Any]:
+    """The same loop with the one setting that matters, which few know."""
+    return bare(broker, size, rows, folder, **{"fetch.queue.backoff.ms": 5})
 
 
 def through(
@@ -209,6 +214,7 @@ def latency(broker: Broker, size: int, rows: int, folder: Path) -> dict[str, Any
 
 CONTESTANTS: dict[str, Callable[..., dict[str, Any]]] = {
     "bare consume loop": bare,
+    "bare consume loop, tuned": tuned,
     "tidemill Kafka source": source,
     "tidemill archive run": archive,
     "latency": latency,

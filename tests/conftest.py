@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.jvm import start_light
+
+start_light()
 os.environ.setdefault("POLARS_MAX_THREADS", "1")  # as executors have it; small frames run faster
 
 if TYPE_CHECKING:

@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
 
+from tests.jvm import start_light
 from tests.kafka.broker import Broker
 from tests.live.seam import Play, Scenario, SeamYard
 from tests.live.victim import Victims
@@ -50,6 +51,7 @@ def main() -> None:
     arguments.add_argument("--seams", type=int, default=50, help="runs into the live log")
     arguments.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**6))
     given = arguments.parse_args()
+    start_light()
     print(f"seed {given.seed}")
     sections, failures = dict[str, str](), 0
     with tempfile.TemporaryDirectory() as folder:

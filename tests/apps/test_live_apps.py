@@ -22,7 +22,6 @@ from apps.playback.produce import create_topics
 from apps import haste
 from tests.apps.trial import read
 from tests.kafka.broker import Broker
-from tests.live.victim import SHORT_LIVED
 from tidemill.config.stream import KafkaLive
 from tidemill.project import Project, RunResult, Until, load
 from tidemill.runtime.run import RunFolder
@@ -138,7 +137,7 @@ class LiveApp:
 @contextmanager
 def _process(command: list[str], **options: Any) -> Iterator[subprocess.Popen[bytes]]:
     paths = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
-    env = {**os.environ, **SHORT_LIVED, "PYTHONPATH": paths}
+    env = {**os.environ, "PYTHONPATH": paths}
     with subprocess.Popen(command, cwd=ROOT, env=env, **options) as process:
         try:
             yield process

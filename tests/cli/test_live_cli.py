@@ -15,7 +15,6 @@ import psutil
 import pytest
 
 from tests.kafka.broker import Broker
-from tests.live.victim import SHORT_LIVED
 from tests.live.yard import Yard
 from tidemill.project import Project
 from tidemill.types import parse_instant, show_instant
@@ -47,7 +46,7 @@ class Terminal:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            env={**os.environ, **SHORT_LIVED, "PYTHONPATH": paths},
+            env={**os.environ, "PYTHONPATH": paths},
         )
 
     def end(self, process: subprocess.Popen[str]) -> dict[str, Any]:

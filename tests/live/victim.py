@@ -27,8 +27,6 @@ from tidemill.sources.legs import Course, read_course
 
 ROOT = Path(__file__).parents[2]
 _PATHS = (str(ROOT), os.environ.get("PYTHONPATH"))
-SHORT_LIVED = {"JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
-"""For the environment: in a process that soon ends, compiling well costs more than it gives."""
 COMMIT_STEPS = ("write", "output", "side", "registry")
 """Of a live batch: its files are written, its output is committed, its side files are removed, the
 registry was told. Spark's own commit comes after all."""
@@ -140,11 +138,7 @@ class Victim:
             stdout=subprocess.PIPE,
             stderr=log.open("ab"),
             text=True,
-            env={
-                **os.environ,
-                "PYTHONPATH": os.pathsep.join(filter(None, _PATHS)),
-                **SHORT_LIVED,
-            },
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, _PATHS))},
         )
         made = cls(process)
         threading.Thread(target=made._listen, daemon=True).start()

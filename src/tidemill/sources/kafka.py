@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 ANSWER = 10.0
 """Seconds to wait for a broker's answer."""
 FETCHED = 100_000
-"""Rows that a consumer fetches ahead."""
+"""Rows that are decoded at once."""
+_AHEAD = 20_000
+"""Rows that a consumer fetches ahead; those behind the end of a range are fetched in vain."""
 
 
 class LogAway(Exception):
@@ -211,8 +213,9 @@ def new_consumer(client: Mapping[str, str]) -> Consumer:
         "enable.partition.eof": "true",
         "isolation.level": "read_committed",
         "fetch.wait.max.ms": "50",
-        "queued.min.messages": str(FETCHED),
+        "queued.min.messages": str(_AHEAD),
         "queued.max.messages.kbytes": "65536",
+        "fetch.queue.backoff.ms": "5",  # by default a full queue is not looked at for a second
     }
     return Consumer(_quiet({**settings, **client}))
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -48,11 +49,11 @@ class _Taken:
     keys: list[bytes | None] = field(default_factory=list)
     values: list[bytes | None] = field(default_factory=list)
 
-    def add(self, message: Message, offset: int) -> None:
-        self.offsets.append(offset)
-        self.times.append(message.timestamp()[1])
-        self.keys.append(message.key())
-        self.values.append(message.value())
+    def extend(self, messages: Sequence[Message], offsets: Sequence[int]) -> None:
+        self.offsets += offsets
+        self.times += [message.timestamp()[1] for message in messages]
+        self.keys += [message.key() for message in messages]
+        self.values += [message.value() for message in messages]
 
     def __len__(self) -> int:
         return len(self.offsets)
@@ -174,13 +175,18 @@ class KafkaReader:
         """Keep the messages of what is left of the range; tells whether its end was reached."""
         from confluent_kafka import KafkaError
 
+        if [message.error() for message in messages].count(None) == len(messages):
+            offsets = [message.offset() for message in messages]
+            within = bisect_left(offsets, left[1])
+            taken.extend(messages[:within], offsets[:within])
+            return within < len(messages)
         for message in messages:
             error, offset = message.error(), message.offset() or 0
             if error is None or error.code() == KafkaError._PARTITION_EOF:
                 if offset >= left[1]:
                     return True
                 if error is None:
-                    taken.add(message, offset)
+                    taken.extend([message], [offset])
             elif error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
                 raise SourceError(
                     f"partition {partition} no longer has the offsets from {left[0]} on that were "
