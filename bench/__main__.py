@@ -17,7 +17,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from bench import folds, live
+from bench import folds, live, state
 from bench.layer import CONTESTANTS
 
 ROOT = Path(__file__).parents[1]
@@ -131,6 +131,31 @@ def fold_speed(rows: int, repeats: int) -> list[str]:
     return lines
 
 
+def state_growth() -> list[str]:
+    """Many open keys, small batches: a fold's whole-bucket files beside RocksDB."""
+    ours, theirs = state.CONTESTANTS
+    lines = [
+        "## State that grows",
+        "",
+        f"A 30-day window per key, all keys open, batches of {state.ROWS:,} rows over random keys; "
+        f"medians of the batches of one run each. A fold writes its whole state every batch; of "
+        f"RocksDB: all that {state.BATCHES + 1} batches left.",
+        "",
+        "| keys | ours, a batch | written | RocksDB, a batch | left | ours / theirs (target ≤ 3) |",
+        "|---|---|---|---|---|---|",
+    ]
+    for keys in STATE_KEYS:
+        print(f"state: {keys:,} keys", flush=True)
+        mine, other = (run("bench.state", name, str(keys)) for name in (ours, theirs))
+        lines.append(
+            f"| {keys:,} | {mine['seconds']:.2f} s | {mine['bytes'] / 1e6:,.0f} MB | "
+            f"{other['seconds']:.2f} s | {other['all bytes'] / 1e6:,.0f} MB | "
+            f"**{mine['seconds'] / other['seconds']:.2f}** |"
+        )
+    return lines
+
+
+STATE_KEYS = (1_000_000, 10_000_000)
 LIVE_TARGETS = {"tidemill Kafka source": 0.6, "tidemill archive run": 0.5}
 LIVE_ROWS = {200: 3_000_000, 1_000: 1_500_000}
 
@@ -213,17 +238,21 @@ def sections(text: str) -> dict[str, str]:
     return {part.splitlines()[0]: part.rstrip() + "\n" for part in parts if part.startswith("## ")}
 
 
+PARTS = ("layer", "memory", "folds", "state", "live")
+
+
 def main() -> None:
     """Measure, print, write. A part that was not measured now keeps its last figures."""
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("--rows", type=int, default=10_000_000)
     arguments.add_argument("--repeats", type=int, default=3)
-    arguments.add_argument("--only", choices=["layer", "memory", "folds", "live"], action="append")
+    arguments.add_argument("--only", choices=PARTS, action="append")
     given = arguments.parse_args()
     parts = {
         "layer": lambda: layer_tax(given.rows, given.repeats),
         "memory": lambda: memory(given.rows),
         "folds": lambda: fold_speed(given.rows, given.repeats),
+        "state": state_growth,
         "live": lambda: live_speed(given.repeats),
     }
     for name in given.only or parts:

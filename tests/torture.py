@@ -53,7 +53,7 @@ def main() -> None:
     given = arguments.parse_args()
     start_light()
     print(f"seed {given.seed}")
-    sections, failures = dict[str, str](), 0
+    failures = 0
     with tempfile.TemporaryDirectory() as folder:
         for title, pipeline, disturb, count in (
             ("Drivers", "plays_per_show", random_kills, given.kills),
@@ -64,13 +64,10 @@ def main() -> None:
                 continue
             yard = Yard.make(Path(folder) / title.replace(" ", "_"), pipeline)
             seeds = range(given.seed, given.seed + count)
-            sections[title], failed = campaign(yard, title, disturb, seeds)
-            failures += failed
+            failures += campaign(yard, title, disturb, seeds)
         if given.seams:
             seeds = range(given.seed, given.seed + given.seams)
-            sections["The seam"], failed = seam_campaign(Path(folder), seeds)
-            failures += failed
-    REPORT.write_text(_report(sections), "utf-8")
+            failures += seam_campaign(Path(folder), seeds)
     print(f"{failures} failed")
     raise SystemExit(1 if failures else 0)
 
@@ -80,13 +77,17 @@ def campaign(
     title: str,
     disturb: Callable[[Yard, int], tuple[str, list[str]]],
     seeds: range,
-) -> tuple[str, int]:
-    """An undisturbed run, then one disturbed run for every seed; a section of the report."""
+) -> int:
+    """An undisturbed run, then one disturbed run for every seed; returns how many failed."""
     began = time.monotonic()
     first = yard.run("backfill", yard.pipeline, *RANGE)
     calm = time.monotonic() - began
     expected = yard.tables(str(first["run"]))
-    lines, failures = [], 0
+    about = (
+        f"An undisturbed run takes {calm:.0f} s, reads {expected.rows['in']:,} rows and writes "
+        f"{expected.rows['out']:,}."
+    )
+    lines, failures = list[str](), 0
     for seed in seeds:
         began = time.monotonic()
         try:
@@ -98,20 +99,16 @@ def campaign(
         failures += not same
         verdict = "equal" if same else "**DIFFERENT**"
         lines.append(f"| {seed} | {what} | {time.monotonic() - began:.0f} s | {verdict} |")
-        print(lines[-1], flush=True)
-    about = (
-        f"An undisturbed run takes {calm:.0f} s, reads {expected.rows['in']:,} rows and writes "
-        f"{expected.rows['out']:,}."
-    )
-    return _section(title, about, lines, failures), failures
+        _tell(title, about, lines, failures)
+    return failures
 
 
-def seam_campaign(folder: Path, seeds: range) -> tuple[str, int]:
-    """One run into the live log for every seed; a section of the report."""
+def seam_campaign(folder: Path, seeds: range) -> int:
+    """One run into the live log for every seed; returns how many failed."""
     config = SparkConfig(master="local[2]", memory="2g")
     spark = build_session(config, 2, "torture", log=folder / "spark.log")
     victims = Victims(folder)
-    lines, failures = [], 0
+    lines, failures = list[str](), 0
     with Broker(folder / "kafka") as broker:
         for seed in seeds:
             began, name = time.monotonic(), f"seam{seed}"
@@ -125,10 +122,16 @@ def seam_campaign(folder: Path, seeds: range) -> tuple[str, int]:
                 verdict = f"**DIFFERENT**: {str(error).splitlines()[0][:120]}"
             took = time.monotonic() - began
             lines.append(f"| {seed} | {play.scenario} | {took:.0f} s | {verdict} |")
-            print(lines[-1], flush=True)
+            _tell("The seam", _SEAM, lines, failures)
     victims.end()
     spark.stop()
-    return _section("The seam", _SEAM, lines, failures), failures
+    return failures
+
+
+def _tell(title: str, about: str, lines: list[str], failures: int) -> None:
+    """Print the last line and write the report: a campaign takes long, and may be cut short."""
+    print(lines[-1], flush=True)
+    REPORT.write_text(_report({title: _section(title, about, lines, failures)}), "utf-8")
 
 
 def _section(title: str, about: str, lines: list[str], failures: int) -> str:

@@ -176,7 +176,7 @@ class KafkaReader:
         from confluent_kafka import KafkaError
 
         if [message.error() for message in messages].count(None) == len(messages):
-            offsets = [message.offset() for message in messages]
+            offsets = [message.offset() or 0 for message in messages]
             within = bisect_left(offsets, left[1])
             taken.extend(messages[:within], offsets[:within])
             return within < len(messages)
