@@ -175,7 +175,7 @@ class KafkaReader:
         """Keep the messages of what is left of the range; tells whether its end was reached."""
         from confluent_kafka import KafkaError
 
-        if [message.error() for message in messages].count(None) == len(messages):
+        if not [None for message in messages if message.error() is not None]:
             offsets = [message.offset() or 0 for message in messages]
             within = bisect_left(offsets, left[1])
             taken.extend(messages[:within], offsets[:within])
