@@ -211,7 +211,7 @@ class Play:
     story: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self._killed = 0
+        self._killed, self._is_over = 0, False
         self._begun: int | None = None  # batches, when the driver that shall live began
         self._victim: Victim | None = None
         self._answer: dict[str, Any] | None = None
@@ -226,6 +226,7 @@ class Play:
         try:
             return self._play()
         except BaseException:
+            self._is_over = True
             if self._victim is not None:
                 self._victim.end()
             raise
@@ -297,6 +298,8 @@ class Play:
                 self._begun = self.yard.project.registry.totals(self._run).batches
             victim.order(self.yard.folder / "tidemill.yaml", self._run, place)
             self._answer = victim.answer(_PATIENCE * 2)
+            if self._is_over:
+                return
             if self._answer is not None:
                 self._victim = None
                 self.victims.give_back(victim)

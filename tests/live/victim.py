@@ -21,9 +21,10 @@ from typing import Any
 from tidemill.config import SparkConfig
 from tidemill.project import load
 from tidemill.runtime import committer, seam
+from tidemill.runtime.offsets import read_batch
 from tidemill.runtime.registry import Registry
 from tidemill.runtime.session import build_session
-from tidemill.sources.legs import Course, read_course
+from tidemill.sources.legs import Course
 
 ROOT = Path(__file__).parents[2]
 _PATHS = (str(ROOT), os.environ.get("PYTHONPATH"))
@@ -48,8 +49,11 @@ class Trap:
         if place == self.place:
             die()
 
-    def begin(self, batch: "committer.Committer") -> None:
-        if read_course(batch.folder.path, batch.manifest).is_live:
+    def begin(self, run: "committer.Committer", batch: int) -> None:
+        """By what the batch holds: the switch may be decided while history is still read."""
+        entry = read_batch(run.folder.checkpoint, batch)
+        assert entry is not None
+        if all(end.is_live for end in entry.ends.values()):
             self.live += 1
         else:
             self.history += 1
@@ -79,7 +83,7 @@ def set_traps() -> None:
     commit = committer.Committer.commit
 
     def counted(self: Any, frame: Any, batch: int) -> Any:
-        TRAP.begin(self)
+        TRAP.begin(self, batch)
         return commit(self, frame, batch)
 
     committer.Committer.commit = counted  # type: ignore[method-assign]
