@@ -116,8 +116,9 @@ def fold_speed(rows: int, repeats: int) -> list[str]:
         "",
         f"{rows:,} rows ({folds.SMALL:,} for transformWithState, a fifth for process, a quarter "
         f"for attribute and the join), 8 batches, {repeats} interleaved "
-        "repeats, medians, in steady state: streams without their first batch, batch jobs in a "
-        "session that has run before. Outputs of the same input are equal.",
+        "repeat(s), medians, in steady state: streams without their first batch, batch jobs in a "
+        "session that has run before. Outputs of the same input are equal (of deduplicate: its "
+        "keys; which row of a key stays is each one's own rule).",
         "",
         "| ours | rows/s | theirs | rows/s | ratio | target |",
         "|---|---|---|---|---|---|",

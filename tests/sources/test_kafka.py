@@ -128,6 +128,7 @@ def test_open_and_aborted_transactions_and_their_markers(broker, topic):
     assert log.time_at(0, 7) is None
     assert log.time_at(0, 5) is None  # markers have no row after them
     assert log.ends_at(hidden, state)[0] == 1
+    assert log.ends_at(hidden + 1, state)[0] > 1  # the row's millisecond is before it
     assert log.ends_at(before, state)[0] == 3  # the aborted row has a time too
     assert log.ends_at(state.clock + SECOND, state) == {0: 7, 1: 1}
 

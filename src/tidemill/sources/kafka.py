@@ -18,10 +18,8 @@ if TYPE_CHECKING:
 
 ANSWER = 10.0
 """Seconds to wait for a broker's answer."""
-FETCHED = 100_000
-"""Rows that are decoded at once."""
 _AHEAD = 20_000
-"""Rows that a consumer fetches ahead; those behind the end of a range are fetched in vain."""
+"""Rows that wait in a consumer before it stops fetching; those behind a range's end are in vain."""
 
 
 class LogAway(Exception):

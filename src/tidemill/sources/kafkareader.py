@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidemill.errors import SourceError
-from tidemill.sources.kafka import ANSWER, FETCHED, new_consumer, unreadable
+from tidemill.sources.kafka import ANSWER, new_consumer, unreadable
 from tidemill.sources.records.decoding import Format, decode
 from tidemill.types import MILLISECOND
 
@@ -31,6 +31,8 @@ _LONGEST = 900.0
 _SILENCE = 5.0
 """Seconds without a row after which a reader asks whether the topic is still there."""
 _CHUNK = 10_000
+_DECODED = 100_000
+"""Rows that are decoded at once."""
 _UTC_TIME = pa.timestamp("us", "UTC")
 
 
@@ -147,7 +149,7 @@ class KafkaReader:
                         where=f"topic {self.live.location}",
                         fix="check the brokers, then 'tidemill resume'",
                     )
-                if len(taken) >= FETCHED or (done and len(taken)):
+                if len(taken) >= _DECODED or (done and len(taken)):
                     yield taken
                     taken = _Taken()
         finally:
@@ -175,7 +177,7 @@ class KafkaReader:
         """Keep the messages of what is left of the range; tells whether its end was reached."""
         from confluent_kafka import KafkaError
 
-        if not [None for message in messages if message.error() is not None]:
+        if all(message.error() is None for message in messages):
             offsets = [message.offset() or 0 for message in messages]
             within = bisect_left(offsets, left[1])
             taken.extend(messages[:within], offsets[:within])
