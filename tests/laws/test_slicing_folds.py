@@ -253,14 +253,22 @@ def check(spark: "SparkSession", folder: Path, case: Case, data: st.DataObject) 
     rows = data.draw(case.logs)
     cut = data.draw(case.cuts)
     stop = data.draw(st.one_of(st.none(), st.integers(0, 4)))
+    code = case.code
+    if not case.sided and data.draw(st.booleans(), label="rows go through Spark first"):
+        code = _behind_a_filter(code)
     project = make_project(
-        folder / uuid4().hex, case.code, logs_of(case, rows), time=case.time, buckets=cut.buckets
+        folder / uuid4().hex, code, logs_of(case, rows), time=case.time, buckets=cut.buckets
     )
     frontiers = [scaled(law.moment(frontier)) for frontier in cut.frontiers]
     found = replay_with_a_stop(project, spark, frontiers, stop)
     for row in found:
         row.pop("session_id", None)
     assert_same_rows(found, scaled(list(case.oracle(rows))), str(cut))
+
+
+def _behind_a_filter(code: Any) -> Any:
+    """The same pipeline, whose rows cannot become parts where they are read."""
+    return lambda rows: code(rows.where("at is not null"))
 
 
 def queries(count: int) -> settings:

@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeAlias
 
 from tidemill.errors import PlanError
-from tidemill.folds.runner import Place
+from tidemill.folds.runner import Place, Prepare
 from tidemill.planning.chains import FoldUse
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+Lift: TypeAlias = "Callable[[str, Prepare], DataFrame]"
 
 
 @dataclass
 class Building:
-    """One call of a pipeline's function. ``places`` is None while the code is only analysed."""
+    """One call of a pipeline's function. ``places`` is None while the code is only analysed.
+
+    ``lift`` gives a source's rows as a fold's parts, made where they are read.
+    """
 
     places: dict[str, Place] | None = None
+    lift: Lift | None = None
     folds: dict[str, FoldUse] = field(default_factory=dict)
 
     def name(self, kind: str, wanted: str | None) -> str:
@@ -48,9 +58,11 @@ _current: ContextVar[Building | None] = ContextVar("tidemill_building", default=
 
 
 @contextmanager
-def building(places: dict[str, Place] | None = None) -> Iterator[Building]:
+def building(
+    places: dict[str, Place] | None = None, lift: Lift | None = None
+) -> Iterator[Building]:
     """While a pipeline's function is called."""
-    found = Building(places)
+    found = Building(places, lift)
     token = _current.set(found)
     try:
         yield found

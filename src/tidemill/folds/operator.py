@@ -55,8 +55,7 @@ def put(chosen: DataFrame, bound: BoundFold, wanted: str | None, delay: object |
     buckets = place.buckets if place else _shuffles(chosen)
     parts, sent = chosen, list(chosen.columns)
     if bound.prepares:
-        parts = chosen.mapInArrow(Prepare(bound, name), _spark_type(bound.parts))
-        sent = list(bound.parts.names)
+        parts, sent = _prepared(chosen, Prepare(bound, name), place), list(bound.parts.names)
     key = F.xxhash64(*map(column_of, bound.keys)) if bound.keys else F.lit(0)
     bucket = F.pmod(key, F.lit(buckets)).cast("int").alias(BUCKET)
     shuffled = parts.select(*map(column_of, sent), bucket).repartitionById(buckets, F.col(BUCKET))
@@ -66,6 +65,14 @@ def put(chosen: DataFrame, bound: BoundFold, wanted: str | None, delay: object |
     if settle:
         folded = folded.repartitionById(buckets, F.col(BUCKET))
     return folded.select(*(marked(name, bound.times.get(name)) for name in bound.output.names))
+
+
+def _prepared(chosen: DataFrame, prepare: Prepare, place: Place | None) -> DataFrame:
+    """Rows as parts: made where they are read, if nothing else wants them, or else on their way."""
+    found = current_building()
+    if place is not None and place.reads is not None and found is not None and found.lift:
+        return found.lift(place.reads, prepare)
+    return chosen.mapInArrow(prepare, _spark_type(prepare.fold.parts))
 
 
 def _register(

@@ -34,6 +34,7 @@ class Place:
     clock: Clock
     run: str = "RUN"
     settle: bool = False  # whether its output must be shuffled before it meets a union
+    reads: str | None = None  # the source that only this fold reads, and as it is
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ them, so it is tested without Spark and its result can be kept by the code's fin
 """
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from datetime import timedelta
@@ -155,10 +156,12 @@ def find_facts(
     stateful: dict[str, None] = {}
     schemas, origins, margins = {}, {}, {}
     chained: dict[str, FoldFacts] = {}
+    read: Counter[str | None] = Counter()
     spare = 0
     for output in outputs:
         plan = build_tree(output.analysed)
         usages |= dict.fromkeys(_usages(plan))
+        read.update(map(source_of, _leaves(plan)))
         chains.append(_window_chain(plan))
         stateful |= dict.fromkeys(_stateful(plan, folds))
         for source, used in _used_columns(build_tree(output.optimised)).items():
@@ -184,6 +187,7 @@ def find_facts(
                 before = chained.get(found.use.name, found)
                 settle = before.pin.settle or found.pin.settle
                 chained[found.use.name] = replace(found, pin=replace(found.pin, settle=settle))
+    chained = {name: _alone(fold, read) for name, fold in chained.items()}
     return PipelineFacts(
         columns={source: tuple(sorted(used)) for source, used in columns.items()},
         usages=tuple(usages),
@@ -195,6 +199,16 @@ def find_facts(
         margins=margins,
         spare=spare,
     )
+
+
+def _alone(fold: FoldFacts, read: Counter[str | None]) -> FoldFacts:
+    """Only one that nothing else reads a source beside may have its rows in another shape."""
+    shared = read[fold.pin.reads] > 1
+    return replace(fold, pin=replace(fold.pin, reads=None)) if shared else fold
+
+
+def _leaves(plan: Tree) -> Iterator[Tree]:
+    return (node for node in plan.walk() if node.kind.startswith("StreamingRelation"))
 
 
 def _refuse_mixed_times(plan: Tree, lineage: Lineage) -> None:

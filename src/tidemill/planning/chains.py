@@ -1,6 +1,6 @@
 """What planning knows of folds: how far each looks in time, and how long it holds rows back."""
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from datetime import timedelta
 from typing import Any
 
@@ -56,12 +56,14 @@ class FoldPin:
 
     ``behind``: by how much the fold's watermark goes back, in microseconds; ``native``: whether it
     follows Spark's watermark; ``settle``: whether its output is shuffled once more, because a
-    union or a coalesce above it would take away the number of its bucket.
+    union or a coalesce above it would take away the number of its bucket; ``reads``: the source
+    whose rows it alone gets, as they are, so that they can become parts where they are read.
     """
 
     behind: int = 0
     native: bool = False
     settle: bool = False
+    reads: str | None = None
 
 
 @dataclass(frozen=True)
@@ -95,5 +97,5 @@ class FoldFacts:
                 {name: Reach.from_json(reach) for name, reach in value["times"].items()},
                 None if delay is None else timedelta(seconds=delay),
             ),
-            FoldPin(**value["pin"]),
+            FoldPin(**{part.name: value["pin"][part.name] for part in fields(FoldPin)}),
         )

@@ -11,7 +11,15 @@ from datetime import timedelta
 
 from tidemill.errors import PlanError
 from tidemill.planning.chains import FoldFacts, FoldPin, FoldUse
-from tidemill.planning.lineage import PREPARE, Lineage, Origin, fold_name, output_of, window_size
+from tidemill.planning.lineage import (
+    PREPARE,
+    Lineage,
+    Origin,
+    fold_name,
+    output_of,
+    source_of,
+    window_size,
+)
 from tidemill.planning.tree import Tree
 from tidemill.types import micros_of
 
@@ -97,7 +105,7 @@ class Paths:
     def folds(self, united: bool) -> list[FoldFacts]:
         """The folds with their pins; ``united``: the output is one of several."""
         return [
-            FoldFacts(use, FoldPin(micros_of(front.delay), front.native, settle))
+            FoldFacts(use, FoldPin(micros_of(front.delay), front.native, settle, _reads(node)))
             for node, use, settle in self._walk(self.plan, united)
             for front in (self._behind(node, use),)
         ]
@@ -218,6 +226,22 @@ class Paths:
         sizes = [window_size(part) for e in node.expressions() for part in e.walk()]
         own = max((size for size in sizes if size is not None), default=timedelta())
         return found + Margin(own, own)
+
+
+def _reads(node: Tree) -> str | None:
+    """The source whose rows reach a fold's preparation with nothing but columns left out."""
+    below = node.children[0].children[0]
+    below = below.children[0] if below.children else below
+    if fold_name(below, PREPARE) is None:
+        return None
+    below = below.children[0]
+    while below.kind in ("Project", "SubqueryAlias", "EventTimeWatermark"):
+        if below.kind == "Project" and any(
+            column.kind != "AttributeReference" for column in below.expressions()
+        ):
+            return None
+        below = below.children[-1]
+    return source_of(below) if below.kind.startswith("StreamingRelation") else None
 
 
 def _margin_of(use: FoldUse, before: timedelta | None, after: timedelta | None) -> Margin:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from tidemill.archive.catalog import load_table, open_catalog, unpin_snapshot
 from tidemill.errors import PlanError, RunError, SourceError, TidemillError, nearest
 from tidemill.folds.building import building
-from tidemill.folds.runner import Place
+from tidemill.folds.runner import Place, Prepare
 from tidemill.folds.watermark import Clock
 from tidemill.planning.requests import Goal
 from tidemill.runtime.analyst import call_pipeline
@@ -129,6 +129,15 @@ class _Work:
             "catalog": json.dumps(catalog),
         }
 
+    def lift(self, spark: SparkSession, source: str, prepare: Prepare) -> DataFrame:
+        """A source's rows as the parts of the one fold that reads it."""
+        from tidemill.sources.lifting import Lifting
+        from tidemill.sources.marks import lifted_stream
+
+        fold, pin = prepare.fold, self.manifest.sources[source]
+        lifting = Lifting(prepare, tuple(fold.columns), fold.parts, pin.event_time, fold.time)
+        return lifted_stream(spark, pin, lifting, self.options(source), self.manifest.spare)
+
     def places(self) -> dict[str, Place]:
         """Where each fold finds its batch and its state."""
         manifest = self.manifest
@@ -141,6 +150,7 @@ class _Work:
                 Clock(lateness, pin.behind, pin.native, manifest.spare),
                 manifest.run,
                 pin.settle,
+                pin.reads,
             )
             for name, pin in manifest.folds.items()
         }
@@ -242,7 +252,7 @@ def _build_frame(work: _Work, spark: SparkSession, archives: dict[str, pa.Schema
     }
     if not manifest.code:
         return unite(frames)
-    with building(work.places()):
+    with building(work.places(), lambda source, prepare: work.lift(spark, source, prepare)):
         outputs = call_pipeline(load_pipeline(work.loaded, manifest.pipeline), frames)
     for name in manifest.sinks:
         if name not in outputs:

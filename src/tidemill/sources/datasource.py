@@ -26,6 +26,10 @@ if TYPE_CHECKING:
     from tidemill.sources.slicing import Slicing
 
 
+LIFTING = "lifting"
+"""The option that says what becomes of the rows where they are read, if anything."""
+
+
 def _open(options: dict[str, str]) -> Slicing:
     from tidemill.sources.slicing import Slicing
 
@@ -33,7 +37,7 @@ def _open(options: dict[str, str]) -> Slicing:
 
 
 class TidemillSource(DataSource):
-    """Options: ``run`` (folder with the manifest), ``source``, ``side`` (URI), ``catalog``."""
+    """Options: ``run`` (folder with the manifest), ``source``, ``side``, ``catalog``, `LIFTING`."""
 
     @classmethod
     def name(cls) -> str:
@@ -98,7 +102,12 @@ class SliceReader(DataSourceStreamReader):
         """On an executor: the on-time rows, then the side file, then the mark."""
         from tidemill.sources.reading import read_task
 
-        return read_task(partition.value)
+        rows, lifting = read_task(partition.value), self.options.get(LIFTING)
+        if lifting is None:
+            return rows
+        from tidemill.sources.lifting import from_option
+
+        return from_option(lifting)(rows)
 
     def __getstate__(self) -> dict[str, Any]:
         """Executors get the options; what they read comes with the task."""

@@ -5,11 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tidemill.sources.base import MARK, pipeline_schema, stream_schema
+from tidemill.sources.datasource import LIFTING
+from tidemill.sources.lifting import Lifting, to_option
 from tidemill.types import MILLISECOND, quoted
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming import DataStreamReader
 
     from tidemill.planning.manifest import SourcePin
 
@@ -23,31 +26,22 @@ def marked_stream(
 ) -> DataFrame:
     """The source with its watermark set, marks already dropped.
 
-    The guard that drops marks must stay non-deterministic: with a deterministic one Catalyst
-    pushes the user's own filters below the watermark, marks vanish there, and the last windows
-    never close. Columns the code never looks at are not read; they are there, as nulls, because
-    code may still name them (``unionByName``, ``select("*")``). ``spare`` holds Spark's watermark
-    back for native operators behind folds, which give rows out later than they came.
+    Columns the code never looks at are not read; they are there, as nulls, because code may still
+    name them (``unionByName``, ``select("*")``). ``spare`` holds Spark's watermark back for native
+    operators behind folds, which give rows out later than they came.
     """
     from pyspark.sql import functions as F
     from pyspark.sql.pandas.types import from_arrow_schema
 
     schema = from_arrow_schema(stream_schema(pin, archive), prefer_timestamp_ntz=True)
-    delay = (pin.lateness + pin.skew + spare) // MILLISECOND
-    frame = (
-        spark.readStream.format("tidemill")
-        .schema(schema)
-        .options(**options)
-        .load()
-        .withWatermark(quoted(pin.event_time), f"{delay} milliseconds")
-    )
-    guard = ~F.col(MARK) | (F.spark_partition_id() < 0)
+    reader = spark.readStream.format("tidemill").options(**options).schema(schema)
+    frame = _guarded(reader, pin.event_time, pin.lateness + pin.skew + spare)
     if pin.keep_all:
-        return frame.where(guard).drop(MARK)
+        return frame.drop(MARK)
     seen = from_arrow_schema(
         pipeline_schema(archive, pin.event_time, pin.meta), prefer_timestamp_ntz=True
     )
-    return frame.where(guard).select(
+    return frame.select(
         *(
             F.col(quoted(field.name))
             if field.name in pin.columns
@@ -55,3 +49,25 @@ def marked_stream(
             for field in seen
         )
     )
+
+
+def lifted_stream(
+    spark: SparkSession, pin: SourcePin, lifting: Lifting, options: dict[str, str], spare: int = 0
+) -> DataFrame:
+    """The same source, its rows already what ``lifting`` makes of them; the same marks."""
+    reader = spark.readStream.format("tidemill").options(**options).schema(lifting.schema)
+    reader = reader.option(LIFTING, to_option(lifting))
+    return _guarded(reader, lifting.time, pin.lateness + pin.skew + spare).drop(MARK)
+
+
+def _guarded(reader: DataStreamReader, time: str, delay: int) -> DataFrame:
+    """Marks move the watermark, and go no further.
+
+    The guard that drops them must stay non-deterministic: with a deterministic one Catalyst pushes
+    the user's own filters below the watermark, marks vanish there, and the last windows never
+    close.
+    """
+    from pyspark.sql import functions as F
+
+    watched = reader.load().withWatermark(quoted(time), f"{delay // MILLISECOND} milliseconds")
+    return watched.where(~F.col(MARK) | (F.spark_partition_id() < 0))

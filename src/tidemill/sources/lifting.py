@@ -1,0 +1,81 @@
+"""Rows that become something else where they are read, before Spark sees them.
+
+Where one fold is all that reads a source, its preparation (many rows to few parts) need not wait
+for the rows to go to the JVM and come back: the reader's task does it at once. What Spark gets then
+are parts, and the same mark.
+"""
+
+from __future__ import annotations
+
+import base64
+import pickle
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+import pyarrow as pa
+
+from tidemill.sources.base import MARK
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+Lift: TypeAlias = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+
+
+@dataclass(frozen=True)
+class Lifting:
+    """What becomes of a source's on-time rows. Made on the driver, sent to executors."""
+
+    lift: Lift
+    columns: tuple[str, ...]  # of the rows
+    parts: pa.Schema
+    event_time: str  # of the rows, and so of the mark
+    time: str  # of the parts: never after the event times they were made of
+
+    @property
+    def schema(self) -> StructType:
+        """What Spark reads: parts and marks, in which all else is null."""
+        from pyspark.sql.pandas.types import from_arrow_schema
+
+        fields = [pa.field(field.name, field.type) for field in self.parts]
+        marked = pa.schema([*fields, pa.field(MARK, pa.bool_())])
+        return from_arrow_schema(marked, prefer_timestamp_ntz=True)
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Executor. All rows first, then the mark, as it comes."""
+        from pyspark.sql.pandas.types import to_arrow_schema
+
+        schema = to_arrow_schema(self.schema, timezone="UTC")
+        marks: list[pa.RecordBatch] = []
+        for parts in self.lift(self._rows(batches, marks)):
+            plain = pa.repeat(pa.scalar(False), parts.num_rows)
+            columns = [parts.column(name) for name in self.parts.names]
+            yield pa.RecordBatch.from_arrays([*columns, plain], schema=schema)
+        for mark in marks:
+            known = {MARK: mark.column(MARK), self.time: mark.column(self.event_time)}
+            columns = [known.get(field.name, pa.nulls(1, field.type)) for field in schema]
+            yield pa.RecordBatch.from_arrays(columns, schema=schema)
+
+    def _rows(
+        self, batches: Iterator[pa.RecordBatch], marks: list[pa.RecordBatch]
+    ) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            if batch.column(MARK)[0].as_py():  # a mark is a batch by itself, the last one
+                marks.append(batch)
+            else:
+                yield batch.select(list(self.columns))
+
+
+def to_option(lifting: Lifting) -> str:
+    """As an option of the data source: it goes to the tasks of this query and is kept nowhere."""
+    from pyspark import cloudpickle
+
+    return base64.b64encode(cloudpickle.dumps(lifting)).decode("ascii")
+
+
+def from_option(text: str) -> Lifting:
+    """The inverse of :func:`to_option`."""
+    found = pickle.loads(base64.b64decode(text))
+    assert isinstance(found, Lifting)
+    return found
