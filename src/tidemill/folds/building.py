@@ -9,20 +9,22 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
 from tidemill.errors import PlanError
-from tidemill.folds.runner import Place, Prepare
+from tidemill.folds.packing import Pack
+from tidemill.folds.runner import Place
 from tidemill.planning.chains import FoldUse
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-Lift: TypeAlias = "Callable[[str, Prepare], DataFrame]"
+Lift: TypeAlias = "Callable[[str, list[str], Pack], DataFrame]"
+"""A source's name, the columns of its rows, and what becomes of them."""
 
 
 @dataclass
 class Building:
     """One call of a pipeline's function. ``places`` is None while the code is only analysed.
 
-    ``lift`` gives a source's rows as a fold's parts, made where they are read.
+    ``lift`` gives a source's rows as packs for a fold, made where they are read.
     """
 
     places: dict[str, Place] | None = None

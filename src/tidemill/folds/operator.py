@@ -12,7 +12,8 @@ import pyarrow as pa
 from tidemill.errors import PlanError, nearest
 from tidemill.folds.base import TIME, BoundFold, Input
 from tidemill.folds.building import current_building
-from tidemill.folds.runner import BUCKET, Place, Prepare, Step
+from tidemill.folds.packing import BUCKET
+from tidemill.folds.runner import Place, Prepare, Step, packing
 from tidemill.planning.chains import FoldUse, Reach
 from tidemill.types import quoted
 
@@ -53,12 +54,7 @@ def put(chosen: DataFrame, bound: BoundFold, wanted: str | None, delay: object |
 
     name, place = _register(bound, wanted, delay) if chosen.isStreaming else (bound.kind, None)
     buckets = place.buckets if place else _shuffles(chosen)
-    parts, sent = chosen, list(chosen.columns)
-    if bound.prepares:
-        parts, sent = _prepared(chosen, Prepare(bound, name), place), list(bound.parts.names)
-    key = F.xxhash64(*map(column_of, bound.keys)) if bound.keys else F.lit(0)
-    bucket = F.pmod(key, F.lit(buckets)).cast("int").alias(BUCKET)
-    shuffled = parts.select(*map(column_of, sent), bucket).repartitionById(buckets, F.col(BUCKET))
+    shuffled = _bucketed(chosen, bound, name, place).repartitionById(buckets, F.col(BUCKET))
     settle = place is not None and place.settle
     output = bound.output.append(pa.field(BUCKET, pa.int32())) if settle else bound.output
     folded = shuffled.mapInArrow(Step(bound, name, place), _spark_type(output))
@@ -67,12 +63,23 @@ def put(chosen: DataFrame, bound: BoundFold, wanted: str | None, delay: object |
     return folded.select(*(marked(name, bound.times.get(name)) for name in bound.output.names))
 
 
-def _prepared(chosen: DataFrame, prepare: Prepare, place: Place | None) -> DataFrame:
-    """Rows as parts: made where they are read, if nothing else wants them, or else on their way."""
+def _bucketed(chosen: DataFrame, bound: BoundFold, name: str, place: Place | None) -> DataFrame:
+    """Rows with their bucket: packed where they are read, if nothing else wants them."""
+    from pyspark.sql import functions as F
+
     found = current_building()
-    if place is not None and place.reads is not None and found is not None and found.lift:
-        return found.lift(place.reads, prepare)
-    return chosen.mapInArrow(prepare, _spark_type(prepare.fold.parts))
+    if place is not None and place.reads is not None:
+        assert found is not None
+        assert found.lift is not None
+        return found.lift(place.reads, bound.columns, packing(bound, name, place.buckets))
+    buckets = place.buckets if place else _shuffles(chosen)
+    parts, sent = chosen, list(chosen.columns)
+    if bound.prepares:
+        parts = chosen.mapInArrow(Prepare(bound, name), _spark_type(bound.parts))
+        sent = list(bound.parts.names)
+    key = F.xxhash64(*map(column_of, bound.keys)) if bound.keys else F.lit(0)
+    bucket = F.pmod(key, F.lit(buckets)).cast("int").alias(BUCKET)
+    return parts.select(*map(column_of, sent), bucket)
 
 
 def _register(

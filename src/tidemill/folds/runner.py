@@ -12,15 +12,14 @@ from pyarrow import fs
 from tidemill.errors import RunError
 from tidemill.folds.base import BoundFold, Passing
 from tidemill.folds.frames import empty, sort_rows, to_arrow, to_polars
+from tidemill.folds.packing import BUCKET, PACKED, Pack, gathered, unpack
 from tidemill.folds.state import Label, StateFiles
 from tidemill.folds.watermark import Clock
 from tidemill.planning.lineage import FOLD, PREPARE
 from tidemill.planning.offsets import BatchOffsets, parse_entry
 from tidemill.types import FOREVER_MICROS, from_micros, show_instant, to_micros
 
-BUCKET = "_tidemill_bucket"
 _BATCH = "streaming.sql.batchId"
-_PREPARED_AT_ONCE = 2_000_000
 _OUTPUT_ROWS = 100_000
 
 
@@ -50,18 +49,22 @@ class Prepare:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Executor."""
-        held: list[pa.RecordBatch] = []
-        for batch in batches:
-            held.append(batch)
-            if sum(each.num_rows for each in held) >= _PREPARED_AT_ONCE:
-                yield from self._prepared(held)
-                held = []
-        if held:
-            yield from self._prepared(held)
+        for rows in gathered(batches):
+            yield from _batches(self.parts(rows))
 
-    def _prepared(self, held: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        rows = to_polars(pa.Table.from_batches(held))
-        yield from _batches(to_arrow(self.fold.prepare(rows), self.fold.parts))
+    def parts(self, rows: pa.Table) -> pa.Table:
+        """Rows as parts."""
+        return to_arrow(self.fold.prepare(to_polars(rows)), self.fold.parts)
+
+
+def packing(fold: BoundFold, name: str, buckets: int) -> Pack:
+    """What becomes of a source's rows that only this fold reads, where they are read.
+
+    A fold that cannot make parts gets its rows as they are: its own code stays where it runs.
+    """
+    if fold.prepares:
+        return Pack(fold.keys, fold.time, buckets, Prepare(fold, name).parts)
+    return Pack(fold.keys, fold.goes_by, buckets)
 
 
 @dataclass(frozen=True)
@@ -80,14 +83,17 @@ class Step:
         """Executor. A re-run reads the same state and rows, and leaves the same bytes."""
         from pyspark import TaskContext
 
-        rows = self._rows(batches)
-        context = TaskContext.get()
-        bucket = context.partitionId() if context else 0
-        if self.place is None:
+        rows, place = self._rows(batches), self.place
+        if place is None:
             yield from self._once(rows)
             return
+        context = TaskContext.get()
         assert context is not None
-        yield from self._step(self.place, int(context.getLocalProperty(_BATCH)), bucket, rows)
+        bucket = context.partitionId()
+        self._check_bucket(place, rows, bucket)
+        if place.reads is not None and len(rows):
+            rows = unpack(rows)
+        yield from self._step(place, int(context.getLocalProperty(_BATCH)), bucket, rows)
 
     def _once(self, rows: pa.Table) -> Iterator[pa.RecordBatch]:
         """All rows there will ever be: the batch job of the slicing law."""
@@ -98,7 +104,6 @@ class Step:
     def _step(
         self, place: Place, batch: int, bucket: int, rows: pa.Table
     ) -> Iterator[pa.RecordBatch]:
-        self._check_bucket(place, rows, bucket)
         files, fold = StateFiles(place.state, place.run), self.fold
         now = place.clock.watermark(_entry(place.checkpoint, batch))
         state, was = fold.state.empty_table(), None
@@ -118,17 +123,15 @@ class Step:
 
     def _rows(self, batches: Iterator[pa.RecordBatch]) -> pa.Table:
         held = list(batches)
-        if held:
-            return pa.Table.from_batches(held)
-        schema = self.fold.parts.append(pa.field(BUCKET, pa.int32()))
-        return schema.empty_table()
+        return pa.Table.from_batches(held) if held else PACKED.empty_table()
 
     def _parts(self, rows: pa.Table) -> pa.Table:
         """Rows become parts here, unless they did before the shuffle."""
         fold = self.fold
         if fold.prepares or not len(rows):
             return rows.select(fold.parts.names) if len(rows) else fold.parts.empty_table()
-        return to_arrow(fold.prepare(to_polars(rows.drop_columns(BUCKET))), fold.parts)
+        rows = rows.drop_columns([name for name in rows.schema.names if name == BUCKET])
+        return Prepare(fold, self.name).parts(rows)
 
     def _check_bucket(self, place: Place, rows: pa.Table, bucket: int) -> None:
         """A row in the wrong bucket would be folded into the wrong state: never go on."""

@@ -229,12 +229,10 @@ class Paths:
 
 
 def _reads(node: Tree) -> str | None:
-    """The source whose rows reach a fold's preparation with nothing but columns left out."""
-    below = node.children[0].children[0]
-    below = below.children[0] if below.children else below
-    if fold_name(below, PREPARE) is None:
-        return None
-    below = below.children[0]
+    """The source whose rows reach a fold with nothing but columns left out."""
+    below = node.children[0].children[0].children[0]  # under the shuffle and the bucket
+    if fold_name(below, PREPARE) is not None:
+        below = below.children[0]
     while below.kind in ("Project", "SubqueryAlias", "EventTimeWatermark"):
         if below.kind == "Project" and any(
             column.kind != "AttributeReference" for column in below.expressions()

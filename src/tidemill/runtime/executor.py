@@ -10,12 +10,14 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from tidemill.archive.catalog import load_table, open_catalog, unpin_snapshot
 from tidemill.errors import PlanError, RunError, SourceError, TidemillError, nearest
 from tidemill.folds.building import building
-from tidemill.folds.runner import Place, Prepare
+from tidemill.folds.packing import PACK_TIME, PACKED, Pack
+from tidemill.folds.runner import Place
 from tidemill.folds.watermark import Clock
 from tidemill.planning.requests import Goal
 from tidemill.runtime.analyst import call_pipeline
@@ -129,13 +131,13 @@ class _Work:
             "catalog": json.dumps(catalog),
         }
 
-    def lift(self, spark: SparkSession, source: str, prepare: Prepare) -> DataFrame:
-        """A source's rows as the parts of the one fold that reads it."""
+    def lift(self, spark: SparkSession, source: str, columns: list[str], pack: Pack) -> DataFrame:
+        """A source's rows as packs for the one fold that reads it."""
         from tidemill.sources.lifting import Lifting
         from tidemill.sources.marks import lifted_stream
 
-        fold, pin = prepare.fold, self.manifest.sources[source]
-        lifting = Lifting(prepare, tuple(fold.columns), fold.parts, pin.event_time, fold.time)
+        pin = self.manifest.sources[source]
+        lifting = Lifting(pack, tuple(columns), PACKED, pin.event_time, PACK_TIME)
         return lifted_stream(spark, pin, lifting, self.options(source), self.manifest.spare)
 
     def places(self) -> dict[str, Place]:
@@ -252,7 +254,7 @@ def _build_frame(work: _Work, spark: SparkSession, archives: dict[str, pa.Schema
     }
     if not manifest.code:
         return unite(frames)
-    with building(work.places(), lambda source, prepare: work.lift(spark, source, prepare)):
+    with building(work.places(), partial(work.lift, spark)):
         outputs = call_pipeline(load_pipeline(work.loaded, manifest.pipeline), frames)
     for name in manifest.sinks:
         if name not in outputs:

@@ -1,0 +1,94 @@
+"""Rows of a fold on their way through the shuffle as Arrow, packed by bucket.
+
+Spark moves rows one by one: of each it makes a row of its own, and Arrow again for Python. A row
+that holds a table of thousands costs it nothing more than one that holds a number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidemill.folds.base import TIME
+from tidemill.folds.hashing import bucket_of
+
+BUCKET = "_tidemill_bucket"
+PACK = "_tidemill_pack"
+PACK_TIME = "_tidemill_time"
+"""The earliest time in a pack: what the watermark needs of it."""
+
+PACKED = pa.schema(
+    [pa.field(BUCKET, pa.int32()), pa.field(PACK, pa.binary()), pa.field(PACK_TIME, TIME)]
+)
+_AT_ONCE = 2_000_000
+_PACK_BYTES = 16 * 1024 * 1024
+
+
+@dataclass(frozen=True)
+class Pack:
+    """Tables of rows to packs, each of one bucket's rows."""
+
+    keys: tuple[str, ...]
+    time: str
+    buckets: int
+    prepare: Callable[[pa.Table], pa.Table] | None = None  # many rows to few parts, if it can
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Executor."""
+        for rows in gathered(batches):
+            yield from self._packs(rows if self.prepare is None else self.prepare(rows))
+
+    def _packs(self, rows: pa.Table) -> Iterator[pa.RecordBatch]:
+        bucket = bucket_of(rows, self.keys, self.buckets)
+        order = np.argsort(bucket, kind="stable")
+        rows = rows.combine_chunks().take(pa.array(order))
+        ends = np.cumsum(np.bincount(bucket, minlength=self.buckets))
+        for number, end in enumerate(ends):
+            count = int(end - ends[number - 1]) if number else int(end)
+            yield from self._pack(rows.slice(int(end) - count, count), number)
+
+    def _pack(self, rows: pa.Table, bucket: int) -> Iterator[pa.RecordBatch]:
+        """One bucket's rows; halved as long as they are too many for one of Spark's rows."""
+        if not len(rows):
+            return
+        if rows.nbytes > _PACK_BYTES and len(rows) > 1:
+            half = len(rows) // 2
+            yield from self._pack(rows.slice(0, half), bucket)
+            yield from self._pack(rows.slice(half), bucket)
+            return
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, rows.schema) as writer:
+            writer.write_table(rows)
+        first = pc.min(rows.column(self.time).cast(pa.int64()))
+        columns = [
+            pa.array([bucket], pa.int32()),
+            pa.array([sink.getvalue().to_pybytes()], pa.binary()),
+            pa.array([first.as_py()], pa.int64()).cast(TIME),
+        ]
+        yield pa.RecordBatch.from_arrays(columns, schema=PACKED)
+
+
+def unpack(packs: pa.Table) -> pa.Table:
+    """The rows of all packs; there is at least one."""
+    found = [
+        pa.ipc.open_stream(pack.as_buffer()).read_all()
+        for chunk in packs.column(PACK).chunks
+        for pack in chunk
+    ]
+    return pa.concat_tables(found)
+
+
+def gathered(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """Small batches as tables that are worth a step of Polars."""
+    held: list[pa.RecordBatch] = []
+    for batch in batches:
+        held.append(batch)
+        if sum(each.num_rows for each in held) >= _AT_ONCE:
+            yield pa.Table.from_batches(held)
+            held = []
+    if held:
+        yield pa.Table.from_batches(held)
