@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tidemill.folds.attribution import Attribution
 from tidemill.folds.matching.attribute import bind_attribute
 from tidemill.folds.matching.deduplicate import bind_deduplicate
-from tidemill.folds.operator import Fold, column_of
+from tidemill.folds.operator import Fold
 from tidemill.folds.outputs import Processing
 from tidemill.folds.own.custom import FoldFunction, bind_fold
 from tidemill.folds.own.process import bind_process
@@ -50,19 +50,7 @@ def sessions(
         time,
         name,
         delay,
-        lambda frame: _with_session_id(frame, names),
     )
-
-
-def _with_session_id(frame: DataFrame, keys: list[str]) -> DataFrame:
-    """A number for the session that follows from its key and start alone.
-
-    A number, not text: half the time of a large backfill went into writing ids as text.
-    """
-    from pyspark.sql import functions as F
-
-    start = F.unix_micros(column_of("session_start"))
-    return frame.withColumn("session_id", F.xxhash64(*map(column_of, keys), start))
 
 
 def deduplicate(

@@ -1,7 +1,8 @@
-"""Which bucket a key belongs to, told from its values alone.
+"""Numbers that follow from values alone: the bucket of a key, the id of a session.
 
-State lies by bucket for the life of a run, so the answer must be the same in every process, on
-every machine and in every version of the libraries: a hash of our own, in whole columns.
+State lies by bucket for the life of a run, and ids are kept by others, so a value's number must be
+the same in every process, on every machine and in every version of the libraries: a hash of our
+own, in whole columns.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import pyarrow as pa
 
 Words = npt.NDArray[np.uint64]
 
+_TEXTS = (pa.string(), pa.large_string(), pa.binary(), pa.large_binary())
 _PRIME = 0x100000001B3
 _NULL = np.uint64(0x9E3779B97F4A7C15)
 _MIXES = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
@@ -22,10 +24,15 @@ _SHIFTS = (np.uint64(30), np.uint64(27), np.uint64(31))
 
 def bucket_of(rows: pa.Table, keys: Sequence[str], buckets: int) -> npt.NDArray[np.int32]:
     """The bucket of every row. Without keys there is one place for all: bucket 0."""
+    return (hash_of(rows, keys) % np.uint64(buckets)).astype(np.int32)
+
+
+def hash_of(rows: pa.Table, columns: Sequence[str]) -> Words:
+    """A number for every row that follows from these columns alone."""
     found = np.zeros(len(rows), np.uint64)
-    for key in keys:
-        found = _mixed(found * np.uint64(_PRIME) + _hashed(rows.column(key)))
-    return (found % np.uint64(buckets)).astype(np.int32)
+    for column in columns:
+        found = _mixed(found * np.uint64(_PRIME) + _hashed(rows.column(column)))
+    return found
 
 
 def _hashed(column: pa.ChunkedArray) -> Words:
@@ -36,7 +43,7 @@ def _hashed(column: pa.ChunkedArray) -> Words:
 def _words(values: pa.Array) -> Words:
     """A word for each value; equal values have equal words."""
     kind = values.type
-    if pa.types.is_string(kind) or pa.types.is_binary(kind):
+    if kind in _TEXTS:
         found = _texts(values.cast(pa.large_binary()))
     elif pa.types.is_decimal128(kind):
         pairs = np.frombuffer(values.buffers()[1], np.uint64)[2 * values.offset :]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from tidemill.archive.packs import PACKS
 from tidemill.errors import PlanError, nearest
 from tidemill.folds.base import TIME, BoundFold, Input
 from tidemill.folds.building import current_building
@@ -38,23 +39,27 @@ class Fold:
     time: str | None = None
     name: str | None = None
     delay: object | None = None
-    finish: Callable[[DataFrame], DataFrame] = lambda frame: frame
 
     def __call__(self, frame: DataFrame) -> DataFrame:
         """Put the fold on a DataFrame."""
         rows = read_input(frame, self.kind, self.time)
         bound = self.bind(rows)
         chosen = frame.select(*(column_of(name) for name in bound.columns))
-        return self.finish(put(chosen, bound, self.name, self.delay))
+        return put(chosen, bound, self.name, self.delay)
 
 
 def put(chosen: DataFrame, bound: BoundFold, wanted: str | None, delay: object | None) -> DataFrame:
-    """Shuffle by bucket and fold; ``chosen`` has exactly the fold's input columns."""
+    """Shuffle by bucket and fold; ``chosen`` has exactly the fold's input columns.
+
+    Where no code looks at the fold's rows any more, they go to the sink as packs.
+    """
     from pyspark.sql import functions as F
 
     name, place = _register(bound, wanted, delay) if chosen.isStreaming else (bound.kind, None)
     buckets = place.buckets if place else _shuffles(chosen)
     shuffled = _bucketed(chosen, bound, name, place).repartitionById(buckets, F.col(BUCKET))
+    if place is not None and place.gives:
+        return shuffled.mapInArrow(Step(bound, name, place), _spark_type(PACKS))
     settle = place is not None and place.settle
     output = bound.output.append(pa.field(BUCKET, pa.int32())) if settle else bound.output
     folded = shuffled.mapInArrow(Step(bound, name, place), _spark_type(output))

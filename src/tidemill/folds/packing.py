@@ -1,8 +1,4 @@
-"""Rows of a fold on their way through the shuffle as Arrow, packed by bucket.
-
-Spark moves rows one by one: of each it makes a row of its own, and Arrow again for Python. A row
-that holds a table of thousands costs it nothing more than one that holds a number.
-"""
+"""Rows of a fold on their way through the shuffle as Arrow, packed by bucket."""
 
 from __future__ import annotations
 
@@ -13,11 +9,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidemill.archive.packs import PACK, to_packs
 from tidemill.folds.base import TIME
 from tidemill.folds.hashing import bucket_of
 
 BUCKET = "_tidemill_bucket"
-PACK = "_tidemill_pack"
 PACK_TIME = "_tidemill_time"
 """The earliest time in a pack: what the watermark needs of it."""
 
@@ -25,7 +21,6 @@ PACKED = pa.schema(
     [pa.field(BUCKET, pa.int32()), pa.field(PACK, pa.binary()), pa.field(PACK_TIME, TIME)]
 )
 _AT_ONCE = 2_000_000
-_PACK_BYTES = 16 * 1024 * 1024
 
 
 @dataclass(frozen=True)
@@ -52,34 +47,14 @@ class Pack:
             yield from self._pack(rows.slice(int(end) - count, count), number)
 
     def _pack(self, rows: pa.Table, bucket: int) -> Iterator[pa.RecordBatch]:
-        """One bucket's rows; halved as long as they are too many for one of Spark's rows."""
-        if not len(rows):
-            return
-        if rows.nbytes > _PACK_BYTES and len(rows) > 1:
-            half = len(rows) // 2
-            yield from self._pack(rows.slice(0, half), bucket)
-            yield from self._pack(rows.slice(half), bucket)
-            return
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, rows.schema) as writer:
-            writer.write_table(rows)
-        first = pc.min(rows.column(self.time).cast(pa.int64()))
-        columns = [
-            pa.array([bucket], pa.int32()),
-            pa.array([sink.getvalue().to_pybytes()], pa.binary()),
-            pa.array([first.as_py()], pa.int64()).cast(TIME),
-        ]
-        yield pa.RecordBatch.from_arrays(columns, schema=PACKED)
-
-
-def unpack(packs: pa.Table) -> pa.Table:
-    """The rows of all packs; there is at least one."""
-    found = [
-        pa.ipc.open_stream(pack.as_buffer()).read_all()
-        for chunk in packs.column(PACK).chunks
-        for pack in chunk
-    ]
-    return pa.concat_tables(found)
+        for piece, pack in to_packs(rows):
+            first = pc.min(piece.column(self.time).cast(pa.int64()))
+            columns = [
+                pa.array([bucket], pa.int32()),
+                pa.array([pack], pa.binary()),
+                pa.array([first.as_py()], pa.int64()).cast(TIME),
+            ]
+            yield pa.RecordBatch.from_arrays(columns, schema=PACKED)
 
 
 def gathered(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:

@@ -9,10 +9,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import fs
 
+from tidemill.archive.packs import pack_batches, unpack
 from tidemill.errors import RunError
 from tidemill.folds.base import BoundFold, Passing
 from tidemill.folds.frames import empty, sort_rows, to_arrow, to_polars
-from tidemill.folds.packing import BUCKET, PACKED, Pack, gathered, unpack
+from tidemill.folds.packing import BUCKET, PACKED, Pack, gathered
 from tidemill.folds.state import Label, StateFiles
 from tidemill.folds.watermark import Clock
 from tidemill.planning.lineage import FOLD, PREPARE
@@ -34,6 +35,7 @@ class Place:
     run: str = "RUN"
     settle: bool = False  # whether its output must be shuffled before it meets a union
     reads: str | None = None  # the source that only this fold reads, and as it is
+    gives: bool = False  # whether its rows are the pipeline's output as they are
 
 
 @dataclass(frozen=True)
@@ -119,7 +121,7 @@ class Step:
         made = to_arrow(output, fold.output)
         if place.settle:
             made = made.append_column(BUCKET, pa.repeat(pa.scalar(bucket, pa.int32()), len(made)))
-        yield from _batches(made)
+        yield from pack_batches(made) if place.gives else _batches(made)
 
     def _rows(self, batches: Iterator[pa.RecordBatch]) -> pa.Table:
         held = list(batches)

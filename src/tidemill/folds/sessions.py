@@ -5,16 +5,28 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import timedelta
 
+import numpy as np
 import polars as pl
 import pyarrow as pa
 
 from tidemill.folds.aggregates import Aggregate, Wanted, bind_aggregates, needed
 from tidemill.folds.base import TIME, BoundFold, Input, Passing
-from tidemill.folds.frames import empty, micros, moment, polars_types, runs, sort_rows, stack
+from tidemill.folds.frames import (
+    empty,
+    micros,
+    moment,
+    polars_types,
+    runs,
+    sort_rows,
+    stack,
+    to_arrow,
+)
+from tidemill.folds.hashing import hash_of
 from tidemill.planning.chains import Reach
 
 _LONGEST_LINE = 2**62
 _START, _END, _BEGUN, _EVENTS = "session_start", "session_end", "activity_start", "events"
+_ID = "session_id"
 
 
 @dataclass(frozen=True)
@@ -60,7 +72,8 @@ class BoundSessions(BoundFold):
         """Sessions."""
         keys = [self.source.schema.field(name) for name in self.keys]
         made = [pa.field(name, TIME) for name in (_START, _END)]
-        return pa.schema([*keys, *made, *(a.output for a in self.aggregates)])
+        named = pa.field(_ID, pa.int64())
+        return pa.schema([*keys, *made, *(a.output for a in self.aggregates), named])
 
     @property
     def order(self) -> tuple[str, ...]:
@@ -178,7 +191,13 @@ class BoundSessions(BoundFold):
         columns = [*self.keys, _START, _END, _EVENTS, *parts]
         whole = stack([numbered.filter(~several).select(columns), merged.select(columns)])
         finished = (aggregate.finish() for aggregate in self.aggregates)
-        return whole.filter(pl.col(_EVENTS) > 0).select(*self.keys, _START, _END, *finished)
+        made = whole.filter(pl.col(_EVENTS) > 0).select(*self.keys, _START, _END, *finished)
+        return made.with_columns(self._ids(made))
+
+    def _ids(self, made: pl.DataFrame) -> pl.Series:
+        """A number for each session, from its key and start; a number, for text costs more."""
+        named = pa.schema([self.output.field(name) for name in (*self.keys, _START)])
+        return pl.Series(_ID, hash_of(to_arrow(made, named), named.names).view(np.int64))
 
     def _keep(self, pieces: pl.DataFrame) -> pl.DataFrame:
         kept = pieces.filter(~pl.col("final"))
@@ -216,5 +235,5 @@ def bind_sessions(
     bound = BoundSessions(
         rows.keys(key), rows, rows.length(gap, "gap"), half, bind_aggregates(rows, agg)
     )
-    rows.refuse_taken([*bound.parts.names, "session_id"])
+    rows.refuse_taken([*bound.parts.names, _ID])
     return bound

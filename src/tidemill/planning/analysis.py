@@ -188,6 +188,11 @@ def find_facts(
                 settle = before.pin.settle or found.pin.settle
                 chained[found.use.name] = replace(found, pin=replace(found.pin, settle=settle))
     chained = {name: _alone(fold, read) for name, fold in chained.items()}
+    if len(outputs) == 1 and plan.kind == "Project":
+        last = fold_name(plan.children[0])
+        if last is not None:
+            fold = chained[last]
+            chained[last] = replace(fold, pin=replace(fold.pin, gives=True))
     return PipelineFacts(
         columns={source: tuple(sorted(used)) for source, used in columns.items()},
         usages=tuple(usages),

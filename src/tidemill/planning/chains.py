@@ -57,13 +57,15 @@ class FoldPin:
     ``behind``: by how much the fold's watermark goes back, in microseconds; ``native``: whether it
     follows Spark's watermark; ``settle``: whether its output is shuffled once more, because a
     union or a coalesce above it would take away the number of its bucket; ``reads``: the source
-    whose rows it alone gets, as they are, so that they can be packed where they are read.
+    whose rows it alone gets, as they are, so that they can be packed where they are read;
+    ``gives``: whether its rows are the one output as they are, so that they can stay packed.
     """
 
     behind: int = 0
     native: bool = False
     settle: bool = False
     reads: str | None = None
+    gives: bool = False
 
 
 @dataclass(frozen=True)

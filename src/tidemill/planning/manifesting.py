@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tidemill.config.sink import KafkaSink, is_topic
 from tidemill.config.stream import KafkaLive
 from tidemill.errors import PlanError
+from tidemill.planning.chains import FoldPin
 from tidemill.planning.manifest import Manifest, SinkPin
 from tidemill.planning.plan import Beginning
 from tidemill.planning.resources import parallelism, shuffles
@@ -50,13 +52,18 @@ def pipeline_manifest(loaded: LoadedConfig, plan: BackfillPlan, run: str) -> Man
         event_range_at_source=any(sink.time is None for sink in config.sinks.values()),
         rate=request.rate,
         expected_rows=plan.rows,
-        folds={fold.use.name: fold.pin for fold in plan.facts.folds},
+        folds={fold.use.name: _fold_pin(fold.pin, config) for fold in plan.facts.folds},
         spare=plan.facts.spare,
         buckets=config.buckets or shuffles(loaded.config.spark),
         keep_batches=config.keep_batches,
         ends=request.live is None,
         misalignment=0 if request.live is None else micros_of(config.max_misalignment),
     )
+
+
+def _fold_pin(pin: FoldPin, config: PipelineConfig) -> FoldPin:
+    """Rows of a topic are arranged by Spark before they are sent: it must see them."""
+    return replace(pin, gives=False) if topics_of(config) else pin
 
 
 def _mode(request: BackfillRequest) -> Mode:

@@ -153,6 +153,7 @@ class _Work:
                 manifest.run,
                 pin.settle,
                 pin.reads,
+                pin.gives,
             )
             for name, pin in manifest.folds.items()
         }
