@@ -59,9 +59,11 @@ class BoundSessions(BoundFold):
     def parts(self) -> pa.Schema:
         """Pieces."""
         keys = [self.source.schema.field(name) for name in self.keys]
-        made = [pa.field(name, TIME) for name in (_START, _END, _BEGUN)]
+        made = [pa.field(_START, TIME), pa.field(_END, TIME)]
+        if self.half is not None:
+            made += [pa.field(_BEGUN, TIME), pa.field(_EVENTS, pa.int64())]
         parts = [part for aggregate in self.aggregates for part in aggregate.parts]
-        return pa.schema([*keys, *made, pa.field(_EVENTS, pa.int64()), *parts])
+        return pa.schema([*keys, *made, *parts])
 
     @property
     def state(self) -> pa.Schema:
@@ -99,15 +101,13 @@ class BoundSessions(BoundFold):
             return empty(self.parts)
         time = self.source.time
         ordered = sort_rows(rows, [*self.keys, time])
-        made = self._number(ordered, time, time).agg(
-            pl.col(self.keys).first(),
-            pl.col(time).first().alias(_START),
-            pl.col(time).last().alias(_END),
-            pl.col(time).first().alias(_BEGUN),
-            pl.len().cast(pl.Int64).alias(_EVENTS),
-            *(part for aggregate in self.aggregates for part in aggregate.gather()),
-        )
-        return made.select(self.parts.names)
+        first, last = pl.col(time).first(), pl.col(time).last()
+        made = [first.alias(_START), last.alias(_END)]
+        if self.half is not None:
+            made += [first.alias(_BEGUN), pl.len().cast(pl.Int64).alias(_EVENTS)]
+        gathered = (part for aggregate in self.aggregates for part in aggregate.gather())
+        groups = self._number(ordered, time, time)
+        return groups.agg(pl.col(self.keys).first(), *made, *gathered).select(self.parts.names)
 
     def step(
         self, state: pl.DataFrame, parts: pl.DataFrame, passing: Passing
@@ -123,12 +123,12 @@ class BoundSessions(BoundFold):
         if not len(pieces):
             return pieces.with_columns(activity=pl.lit(0, pl.Int64), half=pl.lit(0, pl.Int64))
         ordered = sort_rows(pieces, [*self.keys, _START])
+        made = [pl.col(_START).min(), pl.col(_END).max()]
+        if self.half is not None:
+            made += [pl.col(_BEGUN).min(), pl.col(_EVENTS).sum()]
         return self._number(ordered, _START, _END).agg(
             pl.col("activity", "half", *self.keys).first(),
-            pl.col(_START).min(),
-            pl.col(_END).max(),
-            pl.col(_BEGUN).min(),
-            pl.col(_EVENTS).sum(),
+            *made,
             *(part for aggregate in self.aggregates for part in aggregate.merge()),
         )
 
@@ -168,8 +168,7 @@ class BoundSessions(BoundFold):
     def _place(self, pieces: pl.DataFrame, watermark: int) -> pl.DataFrame:
         """Which session each piece belongs to, and whether that session can still change."""
         if self.half is None:
-            closed = micros(_END) + self.gap < watermark
-            return pieces.with_columns(session=pl.lit(0, pl.Int64), final=closed)
+            return pieces.with_columns(final=micros(_END) + self.gap < watermark)
         found = pieces.with_columns(
             begun=micros(_BEGUN).min().over("activity"),
             reached=micros(_END).max().over("activity"),
@@ -182,7 +181,14 @@ class BoundSessions(BoundFold):
         return found.with_columns(session=session, final=closed | (cut <= watermark), closed=closed)
 
     def _sessions(self, pieces: pl.DataFrame) -> pl.DataFrame:
-        """The pieces of each session as one row; most have only one."""
+        """The pieces of each session as one row."""
+        finished = [aggregate.finish() for aggregate in self.aggregates]
+        whole = pieces if self.half is None else self._joined(pieces)
+        made = whole.select(*self.keys, _START, _END, *finished)
+        return made.with_columns(self._ids(made))
+
+    def _joined(self, pieces: pl.DataFrame) -> pl.DataFrame:
+        """Under a maximum length a session may have several pieces, most have one."""
         numbered = pieces.with_columns(piece=runs(["activity", "session"]))
         again = pl.col("piece") == pl.col("piece").shift(1)
         several = (again | again.shift(-1)).fill_null(value=False)
@@ -200,9 +206,7 @@ class BoundSessions(BoundFold):
         parts = [part.name for aggregate in self.aggregates for part in aggregate.parts]
         columns = [*self.keys, _START, _END, _EVENTS, *parts]
         whole = stack([numbered.filter(~several).select(columns), merged.select(columns)])
-        finished = (aggregate.finish() for aggregate in self.aggregates)
-        made = whole.filter(pl.col(_EVENTS) > 0).select(*self.keys, _START, _END, *finished)
-        return made.with_columns(self._ids(made))
+        return whole.filter(pl.col(_EVENTS) > 0)
 
     def _ids(self, made: pl.DataFrame) -> pl.Series:
         """A number for each session, from its key and start; a number, for text costs more."""

@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -158,11 +157,10 @@ def _as_json(rows: pa.RecordBatch, columns: list[str]) -> Iterator[str]:
 
 
 def _dump(row: dict[str, Any]) -> str:
-    write = partial(json.dumps, default=_plain, sort_keys=True, ensure_ascii=False, allow_nan=False)
     try:
-        return write(row)
+        return _JSON.encode(row)
     except ValueError:  # NaN and the infinities are not JSON
-        return write(_finite(row))
+        return _JSON.encode(_finite(row))
 
 
 def _finite(value: Any) -> Any:
@@ -211,3 +209,6 @@ def _plain(value: Any) -> Any:
     if isinstance(value, timedelta):
         return value.total_seconds()
     return str(value)
+
+
+_JSON = json.JSONEncoder(default=_plain, sort_keys=True, ensure_ascii=False, allow_nan=False)
