@@ -1,4 +1,4 @@
-"""Rows that Spark need not look at stay Arrow: from a reader to a fold, from a fold to a sink."""
+"""Rows that Spark need not look at stay where they are: with their reader, with their fold."""
 
 from collections.abc import Callable
 from dataclasses import replace

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from tidemill.errors import PlanError
 from tidemill.folds.packing import Pack
-from tidemill.folds.runner import Place
+from tidemill.folds.runner import Delivery, Place
 from tidemill.planning.chains import FoldUse
 
 if TYPE_CHECKING:
@@ -24,11 +24,13 @@ Lift: TypeAlias = "Callable[[str, list[str], Pack], DataFrame]"
 class Building:
     """One call of a pipeline's function. ``places`` is None while the code is only analysed.
 
-    ``lift`` gives a source's rows as packs for a fold, made where they are read.
+    ``lift`` gives a source's rows as packs for a fold, made where they are read; ``deliver`` takes
+    the rows of a fold that are the output.
     """
 
     places: dict[str, Place] | None = None
     lift: Lift | None = None
+    deliver: Delivery | None = None
     folds: dict[str, FoldUse] = field(default_factory=dict)
 
     def name(self, kind: str, wanted: str | None) -> str:
@@ -61,10 +63,12 @@ _current: ContextVar[Building | None] = ContextVar("tidemill_building", default=
 
 @contextmanager
 def building(
-    places: dict[str, Place] | None = None, lift: Lift | None = None
+    places: dict[str, Place] | None = None,
+    lift: Lift | None = None,
+    deliver: Delivery | None = None,
 ) -> Iterator[Building]:
     """While a pipeline's function is called."""
-    found = Building(places, lift)
+    found = Building(places, lift, deliver)
     token = _current.set(found)
     try:
         yield found

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from tidemill.archive.packs import PACKS
 from tidemill.errors import PlanError, nearest
 from tidemill.folds.base import TIME, BoundFold, Input
-from tidemill.folds.building import current_building
+from tidemill.folds.building import Building, current_building
 from tidemill.folds.packing import BUCKET
 from tidemill.folds.runner import Place, Prepare, Step, packing
 from tidemill.planning.chains import FoldUse, Reach
@@ -51,7 +50,7 @@ class Fold:
 def put(chosen: DataFrame, bound: BoundFold, wanted: str | None, delay: object | None) -> DataFrame:
     """Shuffle by bucket and fold; ``chosen`` has exactly the fold's input columns.
 
-    Where no code looks at the fold's rows any more, they go to the sink as packs.
+    Where no code looks at the fold's rows any more, the same task writes them into the sink.
     """
     from pyspark.sql import functions as F
 
@@ -59,7 +58,9 @@ def put(chosen: DataFrame, bound: BoundFold, wanted: str | None, delay: object |
     buckets = place.buckets if place else _shuffles(chosen)
     shuffled = _bucketed(chosen, bound, name, place).repartitionById(buckets, F.col(BUCKET))
     if place is not None and place.gives:
-        return shuffled.mapInArrow(Step(bound, name, place), _spark_type(PACKS))
+        deliver = _running().deliver
+        assert deliver is not None
+        return shuffled.mapInArrow(Step(bound, name, place, deliver), deliver.result)
     settle = place is not None and place.settle
     output = bound.output.append(pa.field(BUCKET, pa.int32())) if settle else bound.output
     folded = shuffled.mapInArrow(Step(bound, name, place), _spark_type(output))
@@ -72,11 +73,10 @@ def _bucketed(chosen: DataFrame, bound: BoundFold, name: str, place: Place | Non
     """Rows with their bucket: packed where they are read, if nothing else wants them."""
     from pyspark.sql import functions as F
 
-    found = current_building()
     if place is not None and place.reads is not None:
-        assert found is not None
-        assert found.lift is not None
-        return found.lift(place.reads, bound.columns, packing(bound, name, place.buckets))
+        lift = _running().lift
+        assert lift is not None
+        return lift(place.reads, bound.columns, packing(bound, name, place.buckets))
     buckets = place.buckets if place else _shuffles(chosen)
     parts, sent = chosen, list(chosen.columns)
     if bound.prepares:
@@ -85,6 +85,13 @@ def _bucketed(chosen: DataFrame, bound: BoundFold, name: str, place: Place | Non
     key = F.xxhash64(*map(column_of, bound.keys)) if bound.keys else F.lit(0)
     bucket = F.pmod(key, F.lit(buckets)).cast("int").alias(BUCKET)
     return parts.select(*map(column_of, sent), bucket)
+
+
+def _running() -> Building:
+    """The call of a pipeline that runs: a fold has a place only there."""
+    found = current_building()
+    assert found is not None
+    return found
 
 
 def _register(

@@ -1,4 +1,8 @@
-"""Rows of a fold on their way through the shuffle as Arrow, packed by bucket."""
+"""Rows of a fold on their way through the shuffle as Arrow, packed by bucket.
+
+Spark moves rows one by one: each becomes a row of its own, and Arrow again for Python. A row that
+holds a table of thousands costs it hardly more than one that holds a number.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +13,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidemill.archive.packs import PACK, to_packs
 from tidemill.folds.base import TIME
 from tidemill.folds.hashing import bucket_of
 
 BUCKET = "_tidemill_bucket"
+PACK = "_tidemill_pack"
 PACK_TIME = "_tidemill_time"
 """The earliest time in a pack: what the watermark needs of it."""
 
@@ -21,6 +25,7 @@ PACKED = pa.schema(
     [pa.field(BUCKET, pa.int32()), pa.field(PACK, pa.binary()), pa.field(PACK_TIME, TIME)]
 )
 _AT_ONCE = 2_000_000
+_BYTES = 16 * 1024 * 1024
 
 
 @dataclass(frozen=True)
@@ -47,7 +52,7 @@ class Pack:
             yield from self._pack(rows.slice(int(end) - count, count), number)
 
     def _pack(self, rows: pa.Table, bucket: int) -> Iterator[pa.RecordBatch]:
-        for piece, pack in to_packs(rows):
+        for piece, pack in _to_packs(rows):
             first = pc.min(piece.column(self.time).cast(pa.int64()))
             columns = [
                 pa.array([bucket], pa.int32()),
@@ -55,6 +60,29 @@ class Pack:
                 pa.array([first.as_py()], pa.int64()).cast(TIME),
             ]
             yield pa.RecordBatch.from_arrays(columns, schema=PACKED)
+
+
+def _to_packs(rows: pa.Table) -> Iterator[tuple[pa.Table, bytes]]:
+    """The rows, in pieces that are not too large for one of Spark's rows, and each as a value."""
+    if rows.nbytes > _BYTES and len(rows) > 1:
+        half = len(rows) // 2
+        yield from _to_packs(rows.slice(0, half))
+        yield from _to_packs(rows.slice(half))
+    elif len(rows):
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, rows.schema) as writer:
+            writer.write_table(rows)
+        yield rows, sink.getvalue().to_pybytes()
+
+
+def unpack(packs: pa.Table) -> pa.Table:
+    """The rows of all packs; there is at least one."""
+    found = [
+        pa.ipc.open_stream(pack.as_buffer()).read_all()
+        for chunk in packs.column(PACK).chunks
+        for pack in chunk
+    ]
+    return pa.concat_tables(found)
 
 
 def gathered(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import fs
 
-from tidemill.archive.packs import pack_batches, unpack
 from tidemill.errors import RunError
 from tidemill.folds.base import BoundFold, Passing
 from tidemill.folds.frames import empty, sort_rows, to_arrow, to_polars
-from tidemill.folds.packing import BUCKET, PACKED, Pack, gathered
+from tidemill.folds.packing import BUCKET, PACKED, Pack, gathered, unpack
 from tidemill.folds.state import Label, StateFiles
 from tidemill.folds.watermark import Clock
 from tidemill.planning.lineage import FOLD, PREPARE
@@ -36,6 +35,14 @@ class Place:
     settle: bool = False  # whether its output must be shuffled before it meets a union
     reads: str | None = None  # the source that only this fold reads, and as it is
     gives: bool = False  # whether its rows are the pipeline's output as they are
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """What takes the rows of a fold that are the pipeline's output: the sink, in the same task."""
+
+    write: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+    result: str  # what it tells the driver, as Spark's DDL
 
 
 @dataclass(frozen=True)
@@ -76,6 +83,7 @@ class Step:
     fold: BoundFold
     name: str
     place: Place | None
+    deliver: Delivery | None = None
 
     def __post_init__(self) -> None:
         """The plan shows this name, and planning knows a fold by it."""
@@ -121,7 +129,8 @@ class Step:
         made = to_arrow(output, fold.output)
         if place.settle:
             made = made.append_column(BUCKET, pa.repeat(pa.scalar(bucket, pa.int32()), len(made)))
-        yield from pack_batches(made) if place.gives else _batches(made)
+        batches = _batches(made)
+        yield from batches if self.deliver is None else self.deliver.write(iter(batches))
 
     def _rows(self, batches: Iterator[pa.RecordBatch]) -> pa.Table:
         held = list(batches)

@@ -58,7 +58,7 @@ class FoldPin:
     follows Spark's watermark; ``settle``: whether its output is shuffled once more, because a
     union or a coalesce above it would take away the number of its bucket; ``reads``: the source
     whose rows it alone gets, as they are, so that they can be packed where they are read;
-    ``gives``: whether its rows are the one output as they are, so that they can stay packed.
+    ``gives``: whether its rows are the one output as they are, so that its own tasks write them.
     """
 
     behind: int = 0

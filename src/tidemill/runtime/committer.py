@@ -55,7 +55,8 @@ class Committer:
         self.manifest = manifest
         self.folder = folder
         self.catalog = catalog
-        self.writer = OutputWriter(folder.path, targets, manifest.shuffles)
+        given = any(fold.gives for fold in manifest.folds.values())
+        self.writer = OutputWriter(folder.path, targets, manifest.shuffles, given=given)
         self.slicings = slicings
         self._positions: dict[tuple[str, str], int] = {}
         self._newest: dict[str, dict[str, int]] = {}  # ingest time by output and partition

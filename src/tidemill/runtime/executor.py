@@ -17,7 +17,7 @@ from tidemill.archive.catalog import load_table, open_catalog, unpin_snapshot
 from tidemill.errors import PlanError, RunError, SourceError, TidemillError, nearest
 from tidemill.folds.building import building
 from tidemill.folds.packing import PACK_TIME, PACKED, Pack
-from tidemill.folds.runner import Place
+from tidemill.folds.runner import Delivery, Place
 from tidemill.folds.watermark import Clock
 from tidemill.planning.requests import Goal
 from tidemill.runtime.analyst import call_pipeline
@@ -33,7 +33,7 @@ from tidemill.runtime.seam import SeamWatch
 from tidemill.runtime.session import build_session, run_settings
 from tidemill.runtime.topics import topic_targets
 from tidemill.sinks.tables import ensure_table
-from tidemill.sinks.writing import OUTPUT, Target
+from tidemill.sinks.writing import OUTPUT, RESULT_DDL, BatchWriter, Target
 from tidemill.sources.control import update_control
 from tidemill.sources.legs import read_course
 from tidemill.sources.opening import open_reader
@@ -184,7 +184,8 @@ def _drive(
     try:
         slicings = {source: Slicing(work.options(source)) for source in manifest.sources}
         targets: dict[str, Destination] = {**topics, **prepare_tables(catalog, manifest)}
-        frame = _build_frame(work, spark, {name: s.archive for name, s in slicings.items()})
+        archives = {name: slicing.archive for name, slicing in slicings.items()}
+        frame = _build_frame(work, spark, archives, targets)
         committer = Committer(manifest, work.folder, catalog, targets, slicings)
         seam = None if manifest.ends else SeamWatch(work.loaded, work.folder, manifest)
         logs = None if manifest.ends else LogWatch(work.loaded, work.folder, manifest)
@@ -240,7 +241,12 @@ def _arrow_schema(sink: SinkPin) -> pa.Schema:
         ) from None
 
 
-def _build_frame(work: _Work, spark: SparkSession, archives: dict[str, pa.Schema]) -> DataFrame:
+def _build_frame(
+    work: _Work,
+    spark: SparkSession,
+    archives: dict[str, pa.Schema],
+    targets: dict[str, Destination],
+) -> DataFrame:
     """The whole pipeline as one streaming DataFrame; several outputs are tagged and united."""
     from tidemill.sources.datasource import TidemillSource
     from tidemill.sources.marks import marked_stream
@@ -255,7 +261,8 @@ def _build_frame(work: _Work, spark: SparkSession, archives: dict[str, pa.Schema
     }
     if not manifest.code:
         return unite(frames)
-    with building(work.places(), partial(work.lift, spark)):
+    deliver = Delivery(BatchWriter(targets), RESULT_DDL)
+    with building(work.places(), partial(work.lift, spark), deliver):
         outputs = call_pipeline(load_pipeline(work.loaded, manifest.pipeline), frames)
     for name in manifest.sinks:
         if name not in outputs:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidemill.archive.packs import PACK, unpack
 from tidemill.sinks.base import OUTPUT, RESULT_DDL, ROW, Destination, Opened, cut, result
 
 if TYPE_CHECKING:
@@ -81,7 +80,7 @@ class BatchWriter:
     """What ``mapInArrow`` runs over a batch's output: rows in, what was written out.
 
     With several outputs every row is a struct column named after its output, and ``OUTPUT``
-    says which one is set. A fold that makes the only output gives it as packs.
+    says which one is set. A fold that makes the only output calls it in its own task.
     """
 
     targets: Mapping[str, Destination]
@@ -100,9 +99,6 @@ class BatchWriter:
             yield from output.finish()
 
     def _split(self, batch: pa.RecordBatch) -> Iterator[tuple[str, pa.Table]]:
-        if PACK in batch.schema.names:
-            yield next(iter(self.targets)), unpack(batch)
-            return
         if OUTPUT not in batch.schema.names:
             yield next(iter(self.targets)), pa.Table.from_batches([batch])
             return

@@ -26,10 +26,6 @@ if TYPE_CHECKING:
     from tidemill.sources.slicing import Slicing
 
 
-LIFTING = "lifting"
-"""The option that says what becomes of the rows where they are read, if anything."""
-
-
 def _open(options: dict[str, str]) -> Slicing:
     from tidemill.sources.slicing import Slicing
 
@@ -37,7 +33,7 @@ def _open(options: dict[str, str]) -> Slicing:
 
 
 class TidemillSource(DataSource):
-    """Options: ``run`` (folder with the manifest), ``source``, ``side``, ``catalog``, `LIFTING`."""
+    """Options: ``run`` (folder with the manifest), ``source``, ``side``, ``catalog``; see `opening`, `lifting`."""
 
     @classmethod
     def name(cls) -> str:
@@ -100,14 +96,10 @@ class SliceReader(DataSourceStreamReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """On an executor: the on-time rows, then the side file, then the mark."""
+        from tidemill.sources.lifting import lifted
         from tidemill.sources.reading import read_task
 
-        rows, lifting = read_task(partition.value), self.options.get(LIFTING)
-        if lifting is None:
-            return rows
-        from tidemill.sources.lifting import from_option
-
-        return from_option(lifting)(rows)
+        return lifted(read_task(partition.value), self.options)
 
     def __getstate__(self) -> dict[str, Any]:
         """Executors get the options; what they read comes with the task."""

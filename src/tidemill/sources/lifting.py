@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import base64
 import pickle
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -20,6 +20,7 @@ from tidemill.sources.base import MARK
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
+_OPTION = "lifting"
 Lift: TypeAlias = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
@@ -67,15 +68,17 @@ class Lifting:
                 yield batch.select(list(self.columns))
 
 
-def to_option(lifting: Lifting) -> str:
+def option(lifting: Lifting) -> dict[str, str]:
     """As an option of the data source: it goes to the tasks of this query and is kept nowhere."""
     from pyspark import cloudpickle
 
-    return base64.b64encode(cloudpickle.dumps(lifting)).decode("ascii")
+    return {_OPTION: base64.b64encode(cloudpickle.dumps(lifting)).decode("ascii")}
 
 
-def from_option(text: str) -> Lifting:
-    """The inverse of :func:`to_option`."""
-    found = pickle.loads(base64.b64decode(text))
-    assert isinstance(found, Lifting)
-    return found
+def lifted(rows: Iterator[pa.RecordBatch], options: Mapping[str, str]) -> Iterator[pa.RecordBatch]:
+    """What the options say that becomes of the rows; without a word, themselves. Executor."""
+    if _OPTION not in options:
+        return rows
+    lifting = pickle.loads(base64.b64decode(options[_OPTION]))
+    assert isinstance(lifting, Lifting)
+    return lifting(rows)

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tidemill.sources.base import MARK, pipeline_schema, stream_schema
-from tidemill.sources.datasource import LIFTING
-from tidemill.sources.lifting import Lifting, to_option
+from tidemill.sources.lifting import Lifting, option
 from tidemill.types import MILLISECOND, quoted
 
 if TYPE_CHECKING:
@@ -55,8 +54,8 @@ def lifted_stream(
     spark: SparkSession, pin: SourcePin, lifting: Lifting, options: dict[str, str], spare: int = 0
 ) -> DataFrame:
     """The same source, its rows already what ``lifting`` makes of them; the same marks."""
+    options = {**options, **option(lifting)}
     reader = spark.readStream.format("tidemill").options(**options).schema(lifting.schema)
-    reader = reader.option(LIFTING, to_option(lifting))
     return _guarded(reader, lifting.time, pin.lateness + pin.skew + spare).drop(MARK)
 
 
