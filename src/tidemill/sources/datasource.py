@@ -33,7 +33,7 @@ def _open(options: dict[str, str]) -> Slicing:
 
 
 class TidemillSource(DataSource):
-    """Options: ``run`` (folder with the manifest), ``source``, ``side``, ``catalog``; see `opening`, `lifting`."""
+    """Options: ``run`` (folder with the manifest), ``source``, ``side``, ``catalog``, and more."""
 
     @classmethod
     def name(cls) -> str:
