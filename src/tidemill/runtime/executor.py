@@ -178,8 +178,8 @@ def _drive(
         manifest.run,
         modules=work.loaded.base,
         log=work.folder.path / "spark.log",
+        warm=True,
     )
-    _warm(spark)
     record_jvm(work.folder.path, spark.sparkContext._gateway.proc.pid)
     try:
         slicings = {source: Slicing(work.options(source)) for source in manifest.sources}
@@ -195,12 +195,6 @@ def _drive(
     finally:
         if given is None:
             spark.stop()
-
-
-def _warm(spark: SparkSession) -> None:
-    from tidemill.runtime.warming import warm_workers
-
-    warm_workers(spark)
 
 
 def prepare_tables(catalog: Catalog, manifest: Manifest) -> dict[str, Target]:

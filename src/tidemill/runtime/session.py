@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import re
 import shutil
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,6 +31,7 @@ _LITTLE_HISTORY = {
     "spark.sql.streaming.ui.retainedProgressUpdates": "5",
 }
 """Spark keeps what its page would show even when the page is off: memory that grows by batches."""
+_AHEAD = ("tidemill.runtime.executor", "pyiceberg.catalog.sql", "pyspark.sql.classic.dataframe")
 _FIX = (
     "install Java 17 or newer (Debian and Ubuntu: apt-get install openjdk-17-jre-headless; macOS: "
     "brew install openjdk@17), or set JAVA_HOME"
@@ -56,8 +59,12 @@ def build_session(
     *,
     modules: Path | None = None,
     log: Path | None = None,
+    warm: bool = False,
 ) -> SparkSession:
     """The session of a run. ``modules``: the folder of the user's code, for executors.
+
+    ``warm``: a run follows. What it imports is imported while the JVM starts, and the processes it
+    needs are started while its query is built.
 
     Values of the YAML's ``spark.conf`` win over ours, except the number of shuffles, which the
     manifest fixed. What the JVM and the Python workers print goes to ``log``.
@@ -69,6 +76,8 @@ def build_session(
     builder = SparkSession.builder.master(config.master).appName(f"tidemill {name}")
     for key, value in _settings(config, shuffles, modules).items():
         builder = builder.config(key, value)
+    if warm:
+        threading.Thread(target=_import_ahead, name="imports", daemon=True).start()
     try:
         with _stderr_to(log):
             spark: SparkSession = builder.getOrCreate()
@@ -80,7 +89,18 @@ def build_session(
             fix=f"check spark: in the YAML{told}",
         ) from error
     spark.sparkContext.setLogLevel("ERROR")
+    if warm:
+        from tidemill.runtime.warming import warm_workers
+
+        warm_workers(spark)
     return spark
+
+
+def _import_ahead() -> None:
+    """What fails here fails again where it is needed, in its own words."""
+    for name in _AHEAD:
+        with suppress(Exception):
+            importlib.import_module(name)
 
 
 def choose_python(master: str) -> None:
