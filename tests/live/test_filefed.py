@@ -13,7 +13,7 @@ from tests.live.yard import columns, cut
 from tidemill.errors import PlanError, SourceError
 from tidemill.planning.offsets import latest_entry
 from tidemill.project import Until
-from tidemill.runtime.executor import _Work
+from tidemill.runtime.frames import Work
 from tidemill.runtime.run import RunFolder
 from tidemill.sources.slicing import Slicing
 from tidemill.testing import assert_same_rows
@@ -103,7 +103,7 @@ def test_a_feed_beside_a_busy_topic_holds_nothing_back(tmp_path, broker, topic, 
 def decide(project, run):
     """Decide the next slice of a run that is not driven, as its driver would before it died."""
     folder = RunFolder.of(project.loaded.home, run)
-    work = _Work(project.loaded, folder.read_manifest(), folder)
+    work = Work(project.loaded, folder.read_manifest(), folder)
     slicing = Slicing(work.options("views"))
     start = latest_entry(folder.checkpoint).ends["views"]
     while slicing.route.next(start, None, slicing.live.decide) == start:

@@ -55,7 +55,7 @@ class Committer:
         self.manifest = manifest
         self.folder = folder
         self.catalog = catalog
-        given = any(fold.gives for fold in manifest.folds.values())
+        given = not manifest.code or any(fold.gives for fold in manifest.folds.values())
         self.writer = OutputWriter(folder.path, targets, manifest.shuffles, given=given)
         self.slicings = slicings
         self._positions: dict[tuple[str, str], int] = {}

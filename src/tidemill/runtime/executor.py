@@ -9,31 +9,22 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING
 
 from tidemill.archive.catalog import load_table, open_catalog, unpin_snapshot
-from tidemill.errors import PlanError, RunError, SourceError, TidemillError, nearest
-from tidemill.folds.building import building
-from tidemill.folds.packing import PACK_TIME, PACKED, Pack
-from tidemill.folds.runner import Delivery, Place
-from tidemill.folds.watermark import Clock
+from tidemill.errors import PlanError, RunError, SourceError, TidemillError
 from tidemill.planning.requests import Goal
-from tidemill.runtime.analyst import call_pipeline
-from tidemill.runtime.code import load_pipeline
 from tidemill.runtime.committer import Committer
 from tidemill.runtime.driver import Driver
-from tidemill.runtime.feeds import feed_root
+from tidemill.runtime.frames import Work, build_frame
 from tidemill.runtime.lease import hold_lease, record_jvm
-from tidemill.runtime.logs import client_settings
 from tidemill.runtime.logwatch import LogWatch
 from tidemill.runtime.registry import BatchRecord, Registry, RunState
 from tidemill.runtime.seam import SeamWatch
-from tidemill.runtime.session import build_session, run_settings
+from tidemill.runtime.session import build_session
 from tidemill.runtime.topics import topic_targets
 from tidemill.sinks.tables import ensure_table
-from tidemill.sinks.writing import OUTPUT, RESULT_DDL, BatchWriter, Target
+from tidemill.sinks.writing import Target
 from tidemill.sources.control import update_control
 from tidemill.sources.legs import read_course
 from tidemill.sources.opening import open_reader
@@ -43,7 +34,7 @@ from tidemill.sources.verdict import SIDE_SCHEMA
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyiceberg.catalog import Catalog
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
     from tidemill.config.loader import LoadedConfig
     from tidemill.planning.manifest import Manifest, SinkPin
@@ -69,7 +60,7 @@ def execute(
         registry.set_state(manifest.run, RunState.RUNNING)
         began = time.monotonic()
         try:
-            work = _Work(loaded, manifest, folder)
+            work = Work(loaded, manifest, folder)
             state = _drive(work, registry, on_batch, spark, goal or Goal())
         except BaseException as error:
             failure = _in_our_words(error, manifest.run)
@@ -108,59 +99,8 @@ def release(catalog: Catalog, manifest: Manifest) -> None:
                 _LOG.info("nothing to unpin: %s", error)
 
 
-@dataclass(frozen=True)
-class _Work:
-    """What carrying out a manifest needs at every step."""
-
-    loaded: LoadedConfig
-    manifest: Manifest
-    folder: RunFolder
-
-    def options(self, source: str) -> dict[str, str]:
-        """The data source's options; the same ones make the driver's own readers."""
-        catalog = self.loaded.config.catalog.properties(self.loaded.base)
-        stream = self.manifest.sources[source].stream
-        client = client_settings(self.loaded, stream)
-        root = feed_root(self.loaded, stream)
-        return {
-            **({} if root is None else {"root": root}),
-            "client": json.dumps(client),
-            "run": str(self.folder.path),
-            "source": source,
-            "side": self.folder.side,
-            "catalog": json.dumps(catalog),
-        }
-
-    def lift(self, spark: SparkSession, source: str, columns: list[str], pack: Pack) -> DataFrame:
-        """A source's rows as packs for the one fold that reads it."""
-        from tidemill.sources.lifting import Lifting
-        from tidemill.sources.marks import lifted_stream
-
-        pin = self.manifest.sources[source]
-        lifting = Lifting(pack, tuple(columns), PACKED, pin.event_time, PACK_TIME)
-        return lifted_stream(spark, pin, lifting, self.options(source), self.manifest.spare)
-
-    def places(self) -> dict[str, Place]:
-        """Where each fold finds its batch and its state."""
-        manifest = self.manifest
-        lateness = {source: pin.lateness for source, pin in manifest.sources.items()}
-        return {
-            name: Place(
-                self.folder.checkpoint.absolute().as_uri(),
-                self.folder.state,
-                manifest.buckets,
-                Clock(lateness, pin.behind, pin.native, manifest.spare),
-                manifest.run,
-                pin.settle,
-                pin.reads,
-                pin.gives,
-            )
-            for name, pin in manifest.folds.items()
-        }
-
-
 def _drive(
-    work: _Work,
+    work: Work,
     registry: Registry,
     on_batch: Callable[[BatchRecord], None],
     given: SparkSession | None,
@@ -185,7 +125,7 @@ def _drive(
         slicings = {source: Slicing(work.options(source)) for source in manifest.sources}
         targets: dict[str, Destination] = {**topics, **prepare_tables(catalog, manifest)}
         archives = {name: slicing.archive for name, slicing in slicings.items()}
-        frame = _build_frame(work, spark, archives, targets)
+        frame = build_frame(work, spark, archives, targets)
         committer = Committer(manifest, work.folder, catalog, targets, slicings)
         seam = None if manifest.ends else SeamWatch(work.loaded, work.folder, manifest)
         logs = None if manifest.ends else LogWatch(work.loaded, work.folder, manifest)
@@ -233,58 +173,6 @@ def _arrow_schema(sink: SinkPin) -> pa.Schema:
             where=f"table {sink.table}",
             fix="cast it in the pipeline",
         ) from None
-
-
-def _build_frame(
-    work: _Work,
-    spark: SparkSession,
-    archives: dict[str, pa.Schema],
-    targets: dict[str, Destination],
-) -> DataFrame:
-    """The whole pipeline as one streaming DataFrame; several outputs are tagged and united."""
-    from tidemill.sources.datasource import TidemillSource
-    from tidemill.sources.marks import marked_stream
-
-    manifest = work.manifest
-    for key, value in run_settings(manifest.shuffles, manifest.keep_batches).items():
-        spark.conf.set(key, value)
-    spark.dataSource.register(TidemillSource)
-    frames = {
-        source: marked_stream(spark, pin, archives[source], work.options(source), manifest.spare)
-        for source, pin in manifest.sources.items()
-    }
-    if not manifest.code:
-        return unite(frames)
-    deliver = Delivery(BatchWriter(targets), RESULT_DDL)
-    with building(work.places(), partial(work.lift, spark), deliver):
-        outputs = call_pipeline(load_pipeline(work.loaded, manifest.pipeline), frames)
-    for name in manifest.sinks:
-        if name not in outputs:
-            raise RunError(f"the pipeline no longer gives {name!r}", fix=nearest(name, outputs))
-    return unite(outputs)
-
-
-def unite(outputs: dict[str, DataFrame]) -> DataFrame:
-    """One frame for one query: a single output as it is, several as tagged structs."""
-    from pyspark.sql import functions as F
-
-    if len(outputs) == 1:
-        return next(iter(outputs.values()))
-    types = {name: frame.schema for name, frame in outputs.items()}
-    parts = [
-        frame.select(
-            F.lit(name).alias(OUTPUT),
-            *(
-                (F.struct("*") if other == name else F.lit(None).cast(kind)).alias(other)
-                for other, kind in types.items()
-            ),
-        )
-        for name, frame in outputs.items()
-    ]
-    united = parts[0]
-    for part in parts[1:]:
-        united = united.unionByName(part)
-    return united
 
 
 @contextmanager

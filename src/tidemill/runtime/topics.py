@@ -61,7 +61,7 @@ class OutputWriter:
     def __init__(
         self, folder: Path, targets: Mapping[str, Destination], tasks: int, *, given: bool = False
     ) -> None:
-        """``tasks`` is how many tasks make messages; ``given``: a fold's tasks write as they go."""
+        """``tasks`` is how many tasks make messages; ``given``: its tasks write by themselves."""
         self.targets, self.tasks, self.given = targets, tasks, given
         self._path = folder / _NAME
         self._shapes = {

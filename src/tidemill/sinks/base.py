@@ -11,6 +11,15 @@ from typing import Any, Protocol
 import pyarrow as pa
 import pyarrow.compute as pc
 
+RESULT = pa.schema(
+    [
+        pa.field("output", pa.string()),
+        pa.field("file", pa.binary()),
+        pa.field("rows", pa.int64()),
+        pa.field("suppressed", pa.int64()),
+    ]
+)
+"""What a task tells the driver, and the same as Spark's DDL."""
 RESULT_DDL = "output string, file binary, rows long, suppressed long"
 OUTPUT = "_tidemill_output"
 """Of united outputs: which one a row belongs to."""
@@ -58,6 +67,5 @@ def cut(rows: pa.Table, target: Destination) -> tuple[pa.Table, int]:
 def result(output: str, file: bytes | None, rows: int, suppressed: int) -> pa.RecordBatch:
     """What a task tells the driver."""
     values: list[Any] = [[output], [file], [rows], [suppressed]]
-    kinds = [pa.string(), pa.binary(), pa.int64(), pa.int64()]
-    arrays = [pa.array(value, kind) for value, kind in zip(values, kinds, strict=True)]
-    return pa.RecordBatch.from_arrays(arrays, names=["output", "file", "rows", "suppressed"])
+    arrays = [pa.array(value, field.type) for value, field in zip(values, RESULT, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=RESULT)

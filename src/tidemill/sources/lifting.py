@@ -1,8 +1,9 @@
 """Rows that become something else where they are read, before Spark sees them.
 
 Where one fold is all that reads a source, its preparation (many rows to few parts) need not wait
-for the rows to go to the JVM and come back: the reader's task does it at once. What Spark gets then
-are parts, and the same mark.
+for the rows to go to the JVM and come back: the reader's task does it at once. So with an archive's
+run, whose reader writes the data files itself. What Spark gets is what came of the rows, and the
+same mark.
 """
 
 from __future__ import annotations
@@ -32,15 +33,16 @@ class Lifting:
     columns: tuple[str, ...]  # of the rows
     parts: pa.Schema
     event_time: str  # of the rows, and so of the mark
-    time: str  # of the parts: never after the event times they were made of
+    time: str  # of the parts: never after the event times they were made of, or a mark's alone
 
     @property
     def schema(self) -> StructType:
         """What Spark reads: parts and marks, in which all else is null."""
         from pyspark.sql.pandas.types import from_arrow_schema
 
-        fields = [pa.field(field.name, field.type) for field in self.parts]
-        marked = pa.schema([*fields, pa.field(MARK, pa.bool_())])
+        fields = {field.name: pa.field(field.name, field.type) for field in self.parts}
+        fields.setdefault(self.time, pa.field(self.time, pa.timestamp("us", "UTC")))
+        marked = pa.schema([*fields.values(), pa.field(MARK, pa.bool_())])
         return from_arrow_schema(marked, prefer_timestamp_ntz=True)
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -50,13 +52,12 @@ class Lifting:
         schema = to_arrow_schema(self.schema, timezone="UTC")
         marks: list[pa.RecordBatch] = []
         for parts in self.lift(self._rows(batches, marks)):
-            plain = pa.repeat(pa.scalar(False), parts.num_rows)
-            columns = [parts.column(name) for name in self.parts.names]
-            yield pa.RecordBatch.from_arrays([*columns, plain], schema=schema)
+            known = {name: parts.column(name) for name in self.parts.names}
+            known[MARK] = pa.repeat(pa.scalar(False), parts.num_rows)
+            yield _shaped(known, parts.num_rows, schema)
         for mark in marks:
             known = {MARK: mark.column(MARK), self.time: mark.column(self.event_time)}
-            columns = [known.get(field.name, pa.nulls(1, field.type)) for field in schema]
-            yield pa.RecordBatch.from_arrays(columns, schema=schema)
+            yield _shaped(known, 1, schema)
 
     def _rows(
         self, batches: Iterator[pa.RecordBatch], marks: list[pa.RecordBatch]
@@ -66,6 +67,11 @@ class Lifting:
                 marks.append(batch)
             else:
                 yield batch.select(list(self.columns))
+
+
+def _shaped(known: dict[str, pa.Array], rows: int, schema: pa.Schema) -> pa.RecordBatch:
+    columns = [known.get(field.name, pa.nulls(rows, field.type)) for field in schema]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 def option(lifting: Lifting) -> dict[str, str]:
