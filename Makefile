@@ -27,7 +27,7 @@ check: $(READY)  ## fast: lint, types, tests without Spark and Kafka
 test: $(READY)  ## everything: lint, types, all tests (Spark, Kafka, a cluster, kill -9)
 	@$(MAKE) --no-print-directory lint types
 	@$(BIN)/python -m tests.jvm
-	@$(BIN)/pytest -q -n 2 --dist loadfile --durations=60
+	@$(BIN)/pytest -q -n 2 --dist loadfile --no-loadscope-reorder --durations=60
 
 lint: $(READY)
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check .

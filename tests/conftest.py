@@ -29,6 +29,19 @@ settings.register_profile(
 settings.load_profile("tidemill")
 
 
+_LONGEST_FIRST = ("kill", "kafka", "cluster", "slow", "spark")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files that take minutes begin first, so that the short ones fill what is left at the end."""
+
+    def place(item: pytest.Item) -> int:
+        marks = [item.get_closest_marker(name) is not None for name in _LONGEST_FIRST]
+        return marks.index(True) if any(marks) else len(marks)
+
+    items.sort(key=place)
+
+
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator["SparkSession"]:
     """The shared session: starting one costs seconds."""
