@@ -12,6 +12,7 @@ import re
 import statistics
 import subprocess
 import sys
+import time
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
@@ -19,6 +20,8 @@ from typing import Any
 
 from bench import folds, live, state
 from bench.layer import CONTESTANTS
+from tidemill.runtime.classes import adopt_draft, find_archive
+from tidemill.runtime.session import find_java
 
 ROOT = Path(__file__).parents[1]
 REPORT = ROOT / "docs" / "performance.md"
@@ -39,8 +42,19 @@ def run(module: str, *arguments: str) -> dict[str, Any]:
     return dict(json.loads(done.stdout.splitlines()[-1]))
 
 
+def share_classes(rows: int) -> None:
+    """As after a user's first run: run once unmeasured if none has left its classes yet."""
+    archive = find_archive(*find_java())
+    if not archive.exists():
+        print("a first run, which keeps the classes of its JVM", flush=True)
+        run("bench.layer", "tidemill", str(rows))
+    while not archive.exists() and not adopt_draft(archive, settled=5):
+        time.sleep(1)
+
+
 def layer_tax(rows: int, repeats: int) -> list[str]:
     """Tidemill beside Spark's own file stream."""
+    share_classes(rows)
     found: dict[str, list[dict[str, Any]]] = {name: [] for name in CONTESTANTS}
     for number in range(repeats):
         for name in CONTESTANTS:
@@ -53,7 +67,7 @@ def layer_tax(rows: int, repeats: int) -> list[str]:
     def steady(name: str) -> float:
         return median(name, "steady rows") / median(name, "steady")
 
-    ours, theirs = CONTESTANTS
+    ours, *others = CONTESTANTS
     lines = [
         "## Layer tax: a 10-minute window, replayed",
         "",
@@ -68,14 +82,18 @@ def layer_tax(rows: int, repeats: int) -> list[str]:
         f"{steady(name):,.0f} rows/s | {median(name, 'out'):,.0f} |"
         for name in CONTESTANTS
     ]
-    total = median(theirs, "total") / median(ours, "total")
-    pace = steady(ours) / steady(theirs)
+    for theirs in others:
+        total = median(theirs, "total") / median(ours, "total")
+        pace = steady(ours) / steady(theirs)
+        target = " (target ≥ 0.9)" if theirs == others[0] else ""
+        lines.append(f"| **to {theirs}**{target} | **{total:.2f}** | | **{pace:.2f}** | |")
     return [
         *lines,
-        f"| **ratio** (target ≥ 0.9) | **{total:.2f}** | | **{pace:.2f}** | |",
         "",
         "Spark's file stream leaves the windows of the last minutes open; Tidemill closes them. It "
-        "gets our on-time rule as a filter, so that both keep the same rows.",
+        "gets our on-time rule as a filter, so that both keep the same rows. Our JVM: with the "
+        "options that Tidemill gives it (classes shared between runs, less compiling); otherwise "
+        "the JVM is as Spark starts it. All other settings are the same.",
     ]
 
 

@@ -1,5 +1,9 @@
 """The layer tax: the same window over the same files, by Tidemill and by Spark's own file stream.
 
+Tidemill gives its JVM options of its own (classes shared between runs, less compiling). Spark's
+file stream runs twice: in a JVM as Spark starts it, and in one as Tidemill starts it. All other
+settings are the same.
+
 Each contestant runs in a process of its own (``python -m bench.layer NAME ROWS``) and prints one
 JSON object: seconds in total, and in steady state (without the first batch).
 """
@@ -10,6 +14,8 @@ import shutil
 import sys
 import tempfile
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +26,7 @@ from tidemill.runtime.session import build_session
 HOURS = 24
 SLICES = 8
 _RECENT = "spark.sql.streaming.numRecentProgressUpdates"
+_NOWHERE = Path(os.devnull)
 START, END = "2026-03-01T00:00Z", "2026-03-02T00:00Z"
 
 
@@ -27,7 +34,7 @@ def tidemill(rows: int) -> dict[str, Any]:
     """Replay through Tidemill: on-time rule, side files, exactly-once Iceberg commits."""
     project = playback_project(rows, HOURS)
     began = time.monotonic()
-    spark = build_session(project.config.spark, 2, "bench", log=Path(os.devnull), warm=True)
+    spark = build_session(project.config.spark, 2, "bench", log=_NOWHERE, warm=True, record=True)
     started = time.monotonic()
     ends: list[float] = []
     read: list[int] = []
@@ -58,7 +65,7 @@ def tidemill(rows: int) -> dict[str, Any]:
     }
 
 
-def spark_files(rows: int) -> dict[str, Any]:
+def spark_files(rows: int, conf: dict[str, Any]) -> dict[str, Any]:
     """The same code on ``spark.readStream.parquet``, into Parquet files, as many batches.
 
     It gets the on-time rule as a filter: without it Spark drops other rows, and fewer.
@@ -71,8 +78,8 @@ def spark_files(rows: int) -> dict[str, Any]:
         base = Path(folder)
         copy_in_order(files, base / "in")
         began = time.monotonic()
-        config = project.config.spark.model_copy(update={"conf": {_RECENT: 100}})
-        spark = build_session(config, 2, "bench", log=Path(os.devnull))
+        config = project.config.spark.model_copy(update={"conf": {_RECENT: 100, **conf}})
+        spark = build_session(config, 2, "bench", log=_NOWHERE)
         started = time.monotonic()
         source = (
             spark.readStream.schema(spark.read.parquet(str(base / "in")).schema)
@@ -117,7 +124,11 @@ def copy_in_order(files: list[str], folder: Path) -> None:
         os.utime(copy, (index, index))
 
 
-CONTESTANTS = {"tidemill": tidemill, "spark file stream": spark_files}
+CONTESTANTS: dict[str, Callable[[int], dict[str, Any]]] = {
+    "tidemill": tidemill,
+    "spark file stream": partial(spark_files, conf={"spark.driver.extraJavaOptions": ""}),
+    "spark file stream, our JVM": partial(spark_files, conf={}),
+}
 
 if __name__ == "__main__":
     print(json.dumps(CONTESTANTS[sys.argv[1]](int(sys.argv[2]))))

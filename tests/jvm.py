@@ -1,58 +1,35 @@
 """How the JVMs of tests run: many of them, each soon ended.
 
 Compiling well costs them more than it gives, and half of a start is loading Spark's classes from
-jars. ``python -m tests.jvm`` keeps the loaded classes in a file (class-data sharing), once for a
-Java and a Spark; a JVM to which the file does not fit goes without.
+jars. ``python -m tests.jvm`` runs a small pipeline so that its classes are kept, as any user's
+first run does.
 """
 
-import hashlib
 import os
 import tempfile
-from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from tidemill.errors import RunError
-from tidemill.runtime.session import find_java
+from tidemill.runtime.classes import CACHE_VARIABLE, adopt_draft, find_archive
+from tidemill.runtime.session import build_session, find_java
 
 _SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-_QUIET = "-Xshare:auto -Xlog:disable -Xlog:all=error:stderr"
-_KEPT = Path(__file__).parents[1] / ".cache" / "jvm"
 
 
 def start_light() -> None:
     """For this process and those that it starts; what the user has set wins."""
     os.environ.setdefault("JDK_JAVA_OPTIONS", _SHORT_LIVED)
-    with suppress(RunError):  # no Java: the tests that need it will say so
-        archive = _archive()
-        if not archive.exists():
-            return
-        os.environ.setdefault("SPARK_SUBMIT_OPTS", f"-XX:SharedArchiveFile={archive} {_QUIET}")
+    os.environ.setdefault(CACHE_VARIABLE, str(Path(__file__).parents[1] / ".cache"))
 
 
 def keep_classes() -> None:
     """Run a small pipeline, and keep the classes that it took."""
-    archive = _archive()
+    archive = find_archive(*find_java())
     if archive.exists():
         return
-    archive.parent.mkdir(parents=True, exist_ok=True)
     print("keeping Spark's classes for the JVMs of tests …", flush=True)
-    draft = archive.with_name(f"{os.getpid()}.jsa")
-    os.environ["SPARK_SUBMIT_OPTS"] = f"-XX:ArchiveClassesAtExit={draft} {_QUIET}"
     _run_a_pipeline()
-    if draft.exists():
-        draft.rename(archive)
-
-
-def _archive() -> Path:
-    """Its name tells apart what it depends on; the JVM checks the jars themselves."""
-    import pyspark
-
-    java, version = find_java()
-    jars = Path(pyspark.__file__).with_name("jars")
-    text = f"{Path(java).resolve()} {jars} {os.environ.get('JDK_JAVA_OPTIONS')}"
-    named = hashlib.sha256(text.encode()).hexdigest()[:12]
-    return _KEPT / f"spark-{pyspark.__version__}-java-{version}-{named}.jsa"
+    adopt_draft(archive, settled=0)
 
 
 def _run_a_pipeline() -> None:
@@ -62,7 +39,6 @@ def _run_a_pipeline() -> None:
 
     from tidemill import sessions
     from tidemill.config import SparkConfig
-    from tidemill.runtime.session import build_session
     from tidemill.testing import MemoryLog, make_project, replay
 
     def code(rows: DataFrame) -> DataFrame:
@@ -75,7 +51,8 @@ def _run_a_pipeline() -> None:
     table = pa.table({"key": range(600), "at": moments, "ingest_ts": moments})
     log = MemoryLog(table, event_time="at", lateness=timedelta(0), skew=timedelta(0), files=2)
     with tempfile.TemporaryDirectory() as folder:
-        spark = build_session(SparkConfig(master="local[2]"), 2, "classes", log=Path(os.devnull))
+        config = SparkConfig(master="local[2]")
+        spark = build_session(config, 2, "classes", log=Path(os.devnull), record=True)
         jvm = spark.sparkContext._gateway.proc
         options = {"time": "start", "warm_up": "0", "look_ahead": "0"}
         replay(spark, make_project(Path(folder), code, {"rows": log}, **options), slice="5 min")
@@ -85,5 +62,5 @@ def _run_a_pipeline() -> None:
 
 
 if __name__ == "__main__":
-    os.environ.setdefault("JDK_JAVA_OPTIONS", _SHORT_LIVED)
+    start_light()
     keep_classes()

@@ -47,8 +47,10 @@ def reasons_of(judged):
     if judged.is_clean:
         assert judged.on_time.to_pylist() == [True] * len(judged.rows)
         return [None] * len(judged.rows)
-    found = judged.reason.to_pylist()
-    assert judged.on_time.to_pylist() == [reason is None for reason in found]
+    reasons = iter(judged.reason.to_pylist())
+    found = [None if on_time else next(reasons) for on_time in judged.on_time.to_pylist()]
+    assert next(reasons, None) is None
+    assert [reason is None for reason in found] == judged.on_time.to_pylist()
     return found
 
 

@@ -119,6 +119,7 @@ def _drive(
         modules=work.loaded.base,
         log=work.folder.path / "spark.log",
         warm=True,
+        record=manifest.ends,
     )
     record_jvm(work.folder.path, spark.sparkContext._gateway.proc.pid)
     try:

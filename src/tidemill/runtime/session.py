@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tidemill.errors import RunError
+from tidemill.runtime.classes import jvm_options
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -31,6 +32,8 @@ _LITTLE_HISTORY = {
     "spark.sql.streaming.ui.retainedProgressUpdates": "5",
 }
 """Spark keeps what its page would show even when the page is off: memory that grows by batches."""
+_COMPILE_LATER = "-XX:CompileThresholdScaling=3"
+"""A JVM's compiler takes a third of a short run's CPU; this spares it what is not hot."""
 _AHEAD = ("tidemill.runtime.executor", "pyiceberg.catalog.sql", "pyspark.sql.classic.dataframe")
 _FIX = (
     "install Java 17 or newer (Debian and Ubuntu: apt-get install openjdk-17-jre-headless; macOS: "
@@ -44,12 +47,22 @@ def find_java() -> tuple[str, int]:
     java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
     if java is None or not Path(java).exists():
         raise RunError(f"no Java found{f' in JAVA_HOME {home}' if home else ''}", fix=_FIX)
-    shown = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)
-    found = re.search(r'version "(\d+)', shown.stderr)
-    version = int(found[1]) if found else 0
+    version = _java_version(java)
     if version < MINIMUM_JAVA:
         raise RunError(f"{java} is Java {version or 'of an unknown version'}", fix=_FIX)
     return java, version
+
+
+def _java_version(java: str) -> int:
+    """As its ``release`` file says, or else as it says itself, which takes it a while."""
+    with suppress(OSError):
+        told = (Path(java).resolve().parents[1] / "release").read_text("utf-8", errors="replace")
+        found = re.search(r'^JAVA_VERSION="(\d+)', told, re.MULTILINE)
+        if found:
+            return int(found[1])
+    shown = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)
+    found = re.search(r'version "(\d+)', shown.stderr)
+    return int(found[1]) if found else 0
 
 
 def build_session(
@@ -60,21 +73,24 @@ def build_session(
     modules: Path | None = None,
     log: Path | None = None,
     warm: bool = False,
+    record: bool = False,
 ) -> SparkSession:
     """The session of a run. ``modules``: the folder of the user's code, for executors.
 
     ``warm``: a run follows. What it imports is imported while the JVM starts, and the processes it
-    needs are started while its query is built.
+    needs are started while its query is built. ``record``: it comes to its end, and may leave the
+    classes it loads for the JVMs after it.
 
     Values of the YAML's ``spark.conf`` win over ours, except the number of shuffles, which the
     manifest fixed. What the JVM and the Python workers print goes to ``log``.
     """
-    find_java()
+    java, version = find_java()
     from pyspark.sql import SparkSession
 
     choose_python(config.master)
     builder = SparkSession.builder.master(config.master).appName(f"tidemill {name}")
-    for key, value in _settings(config, shuffles, modules).items():
+    options = jvm_options(java, version, record=record)
+    for key, value in _settings(config, shuffles, modules, options).items():
         builder = builder.config(key, value)
     if warm:
         threading.Thread(target=_import_ahead, name="imports", daemon=True).start()
@@ -158,13 +174,17 @@ def run_settings(shuffles: int, keep_batches: int) -> dict[str, str]:
     }
 
 
-def _settings(config: SparkConfig, shuffles: int, modules: Path | None) -> dict[str, str]:
-    logging = Path(__file__).with_name("log4j2.properties")
+def _settings(
+    config: SparkConfig, shuffles: int, modules: Path | None, options: list[str]
+) -> dict[str, str]:
+    logging = f"-Dlog4j2.configurationFile=file:{Path(__file__).with_name('log4j2.properties')}"
     ours = {
         "spark.ui.enabled": "false",
         **_LITTLE_HISTORY,
         "spark.driver.memory": config.memory or "2g",
-        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile=file:{logging}",
+        "spark.driver.extraJavaOptions": " ".join(
+            f'"{option}"' for option in (logging, _COMPILE_LATER, *options)
+        ),
         "spark.ui.showConsoleProgress": "false",
         "spark.python.daemon.module": "tidemill.runtime.daemon",
         "spark.sql.session.timeZone": "UTC",

@@ -121,10 +121,12 @@ def _try_commit(
     """One attempt against the loaded metadata. False: look again."""
     from pyiceberg.exceptions import CommitFailedException
 
+    from tidemill.sinks.transaction import SteadyTransaction
+
     if followed is not None:
         _require_alone(table, followed)
     table.metadata.properties.update(_FOR_OUR_COMMITS)
-    transaction = table.transaction()
+    transaction = SteadyTransaction(table)
     summary = {RUN_IN_SUMMARY: stamp.run}
     properties = stamp.as_property()
     if followed is not None:

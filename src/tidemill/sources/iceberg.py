@@ -127,8 +127,21 @@ class IcebergReader:
         from pyiceberg.expressions import And
 
         by_time = ingest_filter(self.pin.ingest_time, start, end, self.zoned)
+        return And(by_time, self._where())
+
+    def _where(self) -> BooleanExpression:
+        from pyiceberg.expressions import AlwaysTrue
+
         where = self.pin.where
-        return by_time if where is None else And(by_time, parse_filter(where, self.pin.location))
+        return AlwaysTrue() if where is None else parse_filter(where, self.pin.location)
+
+    def _filter_of(self, piece: Piece) -> BooleanExpression:
+        """A file that lies in its piece whole needs no look at its rows' ingest times."""
+        schema = self.metadata.schema()
+        ingest, event = map(schema.find_field, (self.pin.ingest_time, self.pin.event_time))
+        extent = file_extent(piece.handle, ingest, event)
+        is_whole = piece.start <= extent.first and extent.end <= piece.end
+        return self._where() if is_whole else self._filter(piece.start, piece.end)
 
     def read(self, piece: Piece, columns: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
         """One file's rows of the slice: deletes applied, schema evolved, filters pushed down."""
@@ -138,7 +151,7 @@ class IcebergReader:
 
         io = for_data(self.io, self.metadata.location)
         schema = self.metadata.schema().select(*columns)
-        scan = ArrowScan(self.metadata, io, schema, self._filter(piece.start, piece.end))
+        scan = ArrowScan(self.metadata, io, schema, self._filter_of(piece))
         try:
             yield from scan.to_record_batches([piece.handle])
         except (OSError, pa.ArrowInvalid) as error:

@@ -6,19 +6,14 @@ depends on the row alone: not on batches, parallelism, or what else arrived.
 
 from __future__ import annotations
 
-import base64
-import json
-import math
-from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import date, datetime, time, timedelta
-from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidemill.sources.base import RAW, REASON
+from tidemill.sources.base import REASON
+from tidemill.sources.rowtext import row_texts
 from tidemill.types import MILLISECOND, SECOND
 
 if TYPE_CHECKING:
@@ -52,7 +47,7 @@ class Judged:
     event: pa.Array
     ingest: pa.Array
     on_time: pa.Array
-    reason: pa.Array | None  # null where on time; None if every row is
+    reason: pa.Array | None  # of the rows that are not on time, in their order; None if all are
 
     @property
     def is_clean(self) -> bool:
@@ -70,28 +65,36 @@ def judge(rows: pa.RecordBatch, pin: SourcePin, floor: int | None = None) -> Jud
     ingest = utc_time(rows.column(pin.ingest_time), "UTC")
     if pin.keep_all:
         return Judged(rows, event, ingest, pa.repeat(pa.scalar(True), len(rows)), None)
-    at = ingest.cast(pa.int64())
-    happened = event.cast(pa.int64())
-    late = pc.less(happened, pc.subtract(at, pin.lateness))
-    future = pc.greater(happened, pc.add(at, pin.skew))
-    known = pc.is_valid(event)
-    on_time = pc.fill_null(pc.and_(known, pc.invert(pc.or_(late, future))), False)
-    behind = None if floor is None else pc.less(at, floor)
-    if behind is not None:
-        on_time = pc.and_(on_time, pc.invert(behind))
-    reasons = rows.column(REASON) if REASON in rows.schema.names else None
-    if reasons is not None and reasons.null_count < len(reasons):
-        on_time = pc.and_(on_time, pc.is_null(reasons))
+    at, happened = ingest.cast(pa.int64()), event.cast(pa.int64())
+    oldest, newest = pc.subtract(at, pin.lateness), pc.add(at, pin.skew)
+    inside = pc.and_(pc.greater_equal(happened, oldest), pc.less_equal(happened, newest))
+    on_time = pc.fill_null(inside, False)
+    if floor is not None:
+        on_time = pc.and_(on_time, pc.greater_equal(at, floor))
+    told = rows.column(REASON) if REASON in rows.schema.names else None
+    if told is not None and told.null_count == len(told):
+        told = None
+    if told is not None:
+        on_time = pc.and_(on_time, pc.is_null(told))
     if pc.all(on_time, min_count=0).as_py():
         return Judged(rows, event, ingest, on_time, None)
-    reason = pc.if_else(pc.fill_null(future, False), "future", "late")
-    if behind is not None:
-        reason = pc.if_else(pc.and_(behind, pc.invert(pc.or_(late, future))), CLOCK, reason)
-    reason = pc.if_else(known, reason, "no event time")
-    if reasons is not None:
-        reason = pc.coalesce(reasons.cast(pa.string()), reason)
-    reason = pc.if_else(on_time, pa.scalar(None, pa.string()), reason)
+    chosen = pc.invert(on_time)
+    happened, at = happened.filter(chosen), at.filter(chosen)
+    reason = _why(happened, at, pin, floor)
+    if told is not None:
+        reason = pc.coalesce(told.filter(chosen).cast(pa.string()), reason)
     return Judged(rows, event, ingest, on_time, reason)
+
+
+def _why(happened: pa.Array, at: pa.Array, pin: SourcePin, floor: int | None) -> pa.Array:
+    """The reasons of rows that are not on time."""
+    late = pc.less(happened, pc.subtract(at, pin.lateness))
+    future = pc.greater(happened, pc.add(at, pin.skew))
+    reason = pc.if_else(future, "future", "late")
+    if floor is not None:
+        behind = pc.less(at, floor)
+        reason = pc.if_else(pc.and_(behind, pc.invert(pc.or_(late, future))), CLOCK, reason)
+    return pc.if_else(pc.is_valid(happened), reason, "no event time")
 
 
 def utc_time(times: pa.Array, zone: str) -> pa.Array:
@@ -129,7 +132,6 @@ def side_rows(judged: Judged, pin: SourcePin, source: str, columns: list[str]) -
     assert judged.reason is not None
     chosen = pc.invert(judged.on_time)
     rows = judged.rows.filter(chosen)
-    reasons = judged.reason.filter(chosen)
 
     def position(column: str | None, kind: pa.DataType) -> pa.Array:
         return rows.column(column).cast(kind) if column else pa.nulls(len(rows), kind)
@@ -137,78 +139,12 @@ def side_rows(judged: Judged, pin: SourcePin, source: str, columns: list[str]) -
     return pa.RecordBatch.from_arrays(
         [
             pa.repeat(pa.scalar(source), len(rows)),
-            reasons,
+            judged.reason,
             position(pin.partition, pa.int32()),
             position(pin.offset, pa.int64()),
             judged.ingest.filter(chosen),
             judged.event.filter(chosen),
-            pa.array(_as_json(rows, columns), pa.string()),
+            pa.array(row_texts(rows, columns), pa.string()),
         ],
         schema=SIDE_SCHEMA,
     )
-
-
-def _as_json(rows: pa.RecordBatch, columns: list[str]) -> Iterator[str]:
-    kept = [name for name in (*columns, RAW) if name in rows.schema.names]
-    for row in _as_dicts(rows.select(kept)):
-        if row.get(RAW) is None:
-            row.pop(RAW, None)
-        yield _dump(row)
-
-
-def _dump(row: dict[str, Any]) -> str:
-    try:
-        return _JSON.encode(row)
-    except ValueError:  # NaN and the infinities are not JSON
-        return _JSON.encode(_finite(row))
-
-
-def _finite(value: Any) -> Any:
-    """The value with text instead of the numbers that JSON does not have."""
-    if isinstance(value, dict):
-        return {name: _finite(part) for name, part in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(part) for part in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return json.dumps(value)
-    return value
-
-
-def _as_dicts(rows: pa.RecordBatch) -> list[dict[str, Any]]:
-    try:
-        return rows.to_pylist()  # type: ignore[no-any-return]
-    except (OverflowError, ValueError):
-        columns = [[_value(scalar) for scalar in column] for column in rows.columns]
-        return [
-            dict(zip(rows.schema.names, row, strict=True)) for row in zip(*columns, strict=True)
-        ]
-
-
-def _value(scalar: pa.Scalar) -> Any:
-    """A value as Python has it; a time outside the years 1 to 9999 is its ticks since the epoch."""
-    try:
-        return scalar.as_py()
-    except (OverflowError, ValueError):
-        if isinstance(scalar, pa.StructScalar):
-            return {name: _value(part) for name, part in scalar.items()}
-        if isinstance(scalar, pa.ListScalar):
-            return [_value(part) for part in scalar.values]
-        return scalar.value
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, datetime | date | time):
-        return value.isoformat()
-    if isinstance(value, bytes):
-        try:
-            return value.decode("utf-8")
-        except UnicodeDecodeError:
-            return {"base64": base64.b64encode(value).decode()}
-    if isinstance(value, Decimal):
-        return str(value)
-    if isinstance(value, timedelta):
-        return value.total_seconds()
-    return str(value)
-
-
-_JSON = json.JSONEncoder(default=_plain, sort_keys=True, ensure_ascii=False, allow_nan=False)
