@@ -10,4 +10,6 @@ class SparkConfig(Section):
 
     master: str = Field("local[*]", description="A Spark master, for example spark://host:7077.")
     memory: str | None = Field(None, description="The driver's heap, for example 4g.")
-    conf: dict[str, str | int | float | bool] = Field({}, description="Any Spark setting.")
+    conf: dict[str, str | int | float | bool] = Field(
+        {}, description="Any Spark setting. spark.driver.extraJavaOptions replaces our own options."
+    )
