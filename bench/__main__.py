@@ -48,7 +48,10 @@ def share_classes(rows: int) -> None:
     if not archive.exists():
         print("a first run, which keeps the classes of its JVM", flush=True)
         run("bench.layer", "tidemill", str(rows))
+    deadline = time.monotonic() + 60
     while not archive.exists() and not adopt_draft(archive, settled=5):
+        if time.monotonic() > deadline:
+            raise SystemExit(f"the first run has left no classes in {archive.parent}")
         time.sleep(1)
 
 

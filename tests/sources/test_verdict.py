@@ -274,3 +274,9 @@ def test_numbers_that_json_does_not_have(value, text):
             "v": text,
             "n": {"a": [text, 1.5], "m": [["x", text]]},
         }
+
+
+@pytest.mark.parametrize("floor", [None, NOON])
+def test_a_row_without_an_ingest_time_is_never_on_time(floor):
+    rows = batch([NOON, NOON], [NOON, None])
+    assert reasons_of(judge(rows, PIN, floor)) == [None, "late"]

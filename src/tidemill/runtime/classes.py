@@ -10,16 +10,20 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import secrets
 import time
 from pathlib import Path
 
 CACHE_VARIABLE = "TIDEMILL_CACHE"
-_QUIET = "-Xshare:auto -Xlog:disable -Xlog:all=error:stderr"
+_QUIET = ("-Xshare:auto", "-Xlog:disable", "-Xlog:all=error:stderr")
 """A JVM says nothing of a file that it does not take, least of all on stdout."""
 _SETTLED = 60
-"""Seconds without a write after which a draft is whole, or its writer is gone."""
+"""Seconds without a write after which what a JVM wrote is whole."""
+_PATIENCE = 3600
+"""Seconds after which another run may record, if the one that began has left nothing."""
 _FORGOTTEN = 24 * 3600
 _KEPT = 3
+_ON_THE_PATH = ("SPARK_HOME", "SPARK_CONF_DIR", "SPARK_DIST_CLASSPATH", "HADOOP_CONF_DIR")
 
 
 def cache_folder() -> Path:
@@ -31,60 +35,81 @@ def cache_folder() -> Path:
     return Path(base) / "tidemill"
 
 
-def jvm_options(java: str, version: int, *, record: bool) -> list[str]:
-    """The options of a JVM that shares classes; ``record``: it may leave them, if none are kept."""
+def jvm_options(java: str, version: int, classpath: str = "", *, record: bool = False) -> list[str]:
+    """The options of a JVM that shares classes.
+
+    ``classpath`` is what the user puts before Spark's own. ``record``: it may leave its classes, if
+    none are kept yet; only for a JVM that will be started.
+    """
     with contextlib.suppress(OSError, RuntimeError):
-        archive = find_archive(java, version)
+        archive = find_archive(java, version, classpath)
+        if os.pathsep in str(archive):
+            return []  # it would be read as two files
         adopt_draft(archive)
-        if archive.exists():
-            os.utime(archive)
-            return [f"-XX:SharedArchiveFile={archive}", *_QUIET.split()]
-        if record:
-            draft = _begin_draft(archive)
-            if draft is not None:
-                return [f"-XX:ArchiveClassesAtExit={draft}", *_QUIET.split()]
+        if archive.exists() and _is_ours(archive):
+            with contextlib.suppress(OSError):
+                os.utime(archive)
+            return [f"-XX:SharedArchiveFile={archive}", *_QUIET]
+        draft = _begin_draft(archive) if record else None
+        if draft is not None:
+            return [f"-XX:ArchiveClassesAtExit={draft}", *_QUIET]
     return []
 
 
 def adopt_draft(archive: Path, settled: float = _SETTLED) -> bool:
     """Take what an earlier JVM left on its way out; its header is written last."""
-    draft = _draft(archive)
-    with contextlib.suppress(FileNotFoundError):
-        age = time.time() - draft.stat().st_mtime
-        with draft.open("rb") as file:
-            is_whole = any(file.read(4))
-        if is_whole and age >= settled:
-            draft.replace(archive)
-            _forget(archive.parent)
-            return True
-        if not is_whole and age > _FORGOTTEN:
-            draft.unlink()
+    for draft in _drafts(archive):
+        with contextlib.suppress(FileNotFoundError):
+            if _is_whole(draft) and _age(draft) >= settled:
+                os.utime(draft)
+                draft.replace(archive)
+                _forget(archive.parent)
+                return True
     return False
 
 
 def _begin_draft(archive: Path) -> Path | None:
-    """One JVM at a time writes it; None if another one does."""
-    draft = _draft(archive)
+    """A file of its own for each JVM that writes one; None if another is at it."""
     archive.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    try:
-        draft.touch(mode=0o600, exist_ok=False)
-    except FileExistsError:
-        return None
+    for draft in _drafts(archive):
+        with contextlib.suppress(FileNotFoundError):
+            if _is_whole(draft) or _age(draft) < _PATIENCE:
+                return None
+    _forget(archive.parent)
+    draft = archive.with_name(f"{archive.stem}.{secrets.token_hex(4)}.draft")
+    draft.touch(mode=0o600, exist_ok=False)
     return draft
 
 
-def _draft(archive: Path) -> Path:
-    return archive.with_suffix(".draft")
+def _drafts(archive: Path) -> list[Path]:
+    return sorted(archive.parent.glob(f"{archive.stem}.*.draft"))
+
+
+def _is_whole(draft: Path) -> bool:
+    with draft.open("rb") as file:
+        return any(file.read(4))
+
+
+def _age(file: Path) -> float:
+    return time.time() - file.stat().st_mtime
+
+
+def _is_ours(archive: Path) -> bool:
+    """Classes are code: nobody else may have put them there."""
+    folder = archive.parent.stat()
+    mine = (os.getuid(), 0)
+    return archive.stat().st_uid in mine and folder.st_uid in mine and not folder.st_mode & 0o022
 
 
 def _forget(folder: Path) -> None:
-    """Those of other Javas and Sparks, longest unused first."""
+    """Those of other Javas and Sparks, longest unused first, and drafts that nobody will take."""
     kept = sorted(folder.glob("*.jsa"), key=lambda file: file.stat().st_mtime)
-    for file in kept[:-_KEPT]:
+    old = [draft for draft in folder.glob("*.draft") if _age(draft) > _FORGOTTEN]
+    for file in (*kept[:-_KEPT], *old):
         file.unlink(missing_ok=True)
 
 
-def find_archive(java: str, version: int) -> Path:
+def find_archive(java: str, version: int, classpath: str = "") -> Path:
     """Its name tells apart what it depends on, a reinstalled Java or Spark among it."""
     import pyspark
 
@@ -95,8 +120,9 @@ def find_archive(java: str, version: int) -> Path:
         runtime.stat().st_mtime_ns,
         jars,
         jars.stat().st_mtime_ns,
-        os.environ.get("JDK_JAVA_OPTIONS", ""),
+        classpath,
+        *(os.environ.get(name, "") for name in ("JDK_JAVA_OPTIONS", *_ON_THE_PATH)),
     )
-    named = hashlib.sha256(" ".join(map(str, parts)).encode()).hexdigest()[:12]
+    named = hashlib.sha256("\n".join(map(str, parts)).encode()).hexdigest()[:12]
     folder = cache_folder() / "classes"
     return folder / f"spark-{pyspark.__version__}-java-{version}-{named}.jsa"

@@ -27,7 +27,6 @@ from tidemill.sources.verdict import is_dead
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
     from pyiceberg.manifest import DataFile
-    from pyiceberg.table import Table
     from pyspark.sql import DataFrame
 
     from tidemill.planning.manifest import Manifest
@@ -62,7 +61,6 @@ class Committer:
         self._positions: dict[tuple[str, str], int] = {}
         self._newest: dict[str, dict[str, int]] = {}  # ingest time by output and partition
         self._said: dict[str, int] = {}
-        self._tables: dict[str, Table] = {}  # late and dead, as they were at first
 
     def commit(self, frame: DataFrame, batch: int) -> BatchRecord:
         """Run the batch and commit it everywhere. Every table is checked on its own."""
@@ -233,7 +231,6 @@ class Committer:
         ):
             lost = self.manifest.discard.get(name)
             if len(rows) and not (lost and is_given(lost, now.slowest(), lost.watermark)):
-                table = self._tables.get(name) or self.catalog.load_table(name)
-                self._tables[name] = table
+                table = self.catalog.load_table(name)
                 files = write_files(table.metadata, table.io, rows.combine_chunks())
                 commit_files(self.catalog, name, stamp, files)

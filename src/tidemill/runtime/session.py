@@ -32,6 +32,7 @@ _LITTLE_HISTORY = {
     "spark.sql.streaming.ui.retainedProgressUpdates": "5",
 }
 """Spark keeps what its page would show even when the page is off: memory that grows by batches."""
+_JVM_OPTIONS = "spark.driver.extraJavaOptions"
 _COMPILE_LATER = "-XX:CompileThresholdScaling=3"
 """A JVM's compiler takes a third of a short run's CPU; this spares it what is not hot."""
 _AHEAD = ("tidemill.runtime.executor", "pyiceberg.catalog.sql", "pyspark.sql.classic.dataframe")
@@ -89,7 +90,7 @@ def build_session(
 
     choose_python(config.master)
     builder = SparkSession.builder.master(config.master).appName(f"tidemill {name}")
-    options = jvm_options(java, version, record=record)
+    options = _sharing(config, java, version, record)
     for key, value in _settings(config, shuffles, modules, options).items():
         builder = builder.config(key, value)
     if warm:
@@ -110,6 +111,16 @@ def build_session(
 
         warm_workers(spark)
     return spark
+
+
+def _sharing(config: SparkConfig, java: str, version: int, record: bool) -> list[str]:
+    """The options for shared classes, where a JVM is started and would get them."""
+    from pyspark import SparkContext
+
+    if _JVM_OPTIONS in config.conf or SparkContext._gateway is not None:
+        return []
+    before = str(config.conf.get("spark.driver.extraClassPath", ""))
+    return jvm_options(java, version, before, record=record)
 
 
 def _import_ahead() -> None:
@@ -182,9 +193,7 @@ def _settings(
         "spark.ui.enabled": "false",
         **_LITTLE_HISTORY,
         "spark.driver.memory": config.memory or "2g",
-        "spark.driver.extraJavaOptions": " ".join(
-            f'"{option}"' for option in (logging, _COMPILE_LATER, *options)
-        ),
+        _JVM_OPTIONS: " ".join(f'"{option}"' for option in (logging, _COMPILE_LATER, *options)),
         "spark.ui.showConsoleProgress": "false",
         "spark.python.daemon.module": "tidemill.runtime.daemon",
         "spark.sql.session.timeZone": "UTC",

@@ -68,9 +68,9 @@ def judge(rows: pa.RecordBatch, pin: SourcePin, floor: int | None = None) -> Jud
     at, happened = ingest.cast(pa.int64()), event.cast(pa.int64())
     oldest, newest = pc.subtract(at, pin.lateness), pc.add(at, pin.skew)
     inside = pc.and_(pc.greater_equal(happened, oldest), pc.less_equal(happened, newest))
-    on_time = pc.fill_null(inside, False)
     if floor is not None:
-        on_time = pc.and_(on_time, pc.greater_equal(at, floor))
+        inside = pc.and_(inside, pc.greater_equal(at, floor))
+    on_time = pc.fill_null(inside, False)
     told = rows.column(REASON) if REASON in rows.schema.names else None
     if told is not None and told.null_count == len(told):
         told = None
@@ -90,10 +90,11 @@ def _why(happened: pa.Array, at: pa.Array, pin: SourcePin, floor: int | None) ->
     """The reasons of rows that are not on time."""
     late = pc.less(happened, pc.subtract(at, pin.lateness))
     future = pc.greater(happened, pc.add(at, pin.skew))
-    reason = pc.if_else(future, "future", "late")
+    reason = pc.if_else(pc.fill_null(future, False), "future", "late")
     if floor is not None:
         behind = pc.less(at, floor)
-        reason = pc.if_else(pc.and_(behind, pc.invert(pc.or_(late, future))), CLOCK, reason)
+        untouched = pc.and_(behind, pc.invert(pc.or_(late, future)))
+        reason = pc.if_else(pc.fill_null(untouched, False), CLOCK, reason)
     return pc.if_else(pc.is_valid(happened), reason, "no event time")
 
 
