@@ -19,7 +19,8 @@ from tidemill.archive.catalog import open_catalog
 from tidemill.project import Project, load
 from tidemill.starter.writing import write_starter
 
-RANGE = ("--from", "2026-01-01T00:00Z", "--to", "2026-01-01T12:00Z", "--slice", "40min")
+RANGE = ("--from", "2026-01-01T00:00Z", "--to", "2026-01-01T12:00Z", "--slice", "1h")
+SLICES = 13
 ROOT = Path(__file__).parents[2]
 _FOLDS = '''
 
@@ -155,7 +156,7 @@ class Yard:
         return Tables(*found, rows)
 
 
-def random_kills(yard: Yard, seed: int, slices: int = 19) -> tuple[str, list[str]]:
+def random_kills(yard: Yard, seed: int, slices: int = SLICES) -> tuple[str, list[str]]:
     """Kill the driver at a random moment, resume (sometimes two at once), maybe kill again."""
     chance = random.Random(seed)
     story = []
@@ -180,7 +181,7 @@ def random_kills(yard: Yard, seed: int, slices: int = 19) -> tuple[str, list[str
     return run, story
 
 
-def worker_kills(yard: Yard, seed: int, slices: int = 19) -> tuple[str, list[str]]:
+def worker_kills(yard: Yard, seed: int, slices: int = SLICES) -> tuple[str, list[str]]:
     """Kill Python workers while folds run; a run that fails of it is resumed."""
     chance = random.Random(seed)
     story = []

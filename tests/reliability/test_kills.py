@@ -35,7 +35,7 @@ def test_killed_after_every_step_of_a_commit(yard: Yard, undisturbed: Tables) ->
     process.communicate(timeout=300)
     assert process.returncode == -9
     for number, step in enumerate(STEPS[1:], 1):
-        process = yard.start("resume", run, victim=(step, 2 + 3 * number))
+        process = yard.start("resume", run, victim=(step, 2 + 2 * number))
         _, err = process.communicate(timeout=300)
         assert process.returncode == -9, err
     yard.run("resume", run)
