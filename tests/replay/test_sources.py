@@ -97,7 +97,7 @@ def test_one_file_per_minute_equals_one_compacted_file(
     wide = make_project(tmp_path / "b", sums, {"plays": log(table(events()), files=1)}, time="t")
     for project in (many, wide):
         found = replay(spark, project, slice="31 min")
-        assert found.result.slices == 6
+        assert found.result.slices == 7
         assert_same_rows(found.output.to_pylist(), expected)
 
 
