@@ -37,6 +37,7 @@ from tidemill.sources.iceberg import IcebergReader
 END = START + HOUR
 COLUMNS = ("id", "ingest", "event")
 ROWS = make_rows(240)
+_NULL_COUNTS = 8  # of a data file's fields
 SMALL_GROUPS = {"write.parquet.row-group-limit": "20"}
 
 
@@ -315,6 +316,15 @@ def test_a_file_of_nothing_but_such_rows_is_refused_too(catalog, partitioned):
     append_files(table, [ROWS.slice(0, 100), with_nulls(ROWS.slice(100, 5), set(range(5)))])
     with pytest.raises(SourceError, match="5 rows have no ingest"):
         reader_of(table).verify()
+
+
+def test_bounds_alone_do_not_say_that_every_row_has_an_ingest_time(catalog):
+    table = new_table(catalog, "uncounted")
+    append_files(table, [with_nulls(ROWS, {3, 4})])
+    (handle,) = table.scan().plan_files()
+    handle.file[_NULL_COUNTS] = {}
+    with pytest.raises(SourceError, match="the file has no statistics of ingest"):
+        list(reader_of(table).read(Piece(handle, START, END, len(ROWS)), COLUMNS))
 
 
 def test_a_footer_that_cannot_be_read_is_named(catalog):

@@ -104,13 +104,17 @@ def null_ingest_times(rows: int, column: str, file: str) -> SourceError:
 
 
 def file_extent(task: FileScanTask, ingest: NestedField, event: NestedField) -> Extent:
-    """A file's ingest (and event) times from its manifest entry."""
+    """A file's ingest (and event) times from its manifest entry.
+
+    Unless it says that no ingest time is null, its bounds may not hold for all its rows.
+    """
     file, column = task.file, ingest.name
-    nulls = (file.null_value_counts or {}).get(ingest.field_id, 0)
+    unsaid = 0 if ingest.required else None
+    nulls = (file.null_value_counts or {}).get(ingest.field_id, unsaid)
     bounds = _time_bounds(file, ingest)
     if nulls:
         raise null_ingest_times(nulls, column, file.file_path)
-    if bounds is None:
+    if bounds is None or nulls is None:
         raise SourceError(
             f"the file has no statistics of {column}",
             where=file.file_path,

@@ -140,8 +140,7 @@ class IcebergReader:
         schema = self.metadata.schema()
         ingest, event = map(schema.find_field, (self.pin.ingest_time, self.pin.event_time))
         extent = file_extent(piece.handle, ingest, event)
-        nulls = (piece.handle.file.null_value_counts or {}).get(ingest.field_id)
-        is_whole = nulls == 0 and piece.start <= extent.first and extent.end <= piece.end
+        is_whole = piece.start <= extent.first and extent.end <= piece.end
         return self._where() if is_whole else self._filter(piece.start, piece.end)
 
     def read(self, piece: Piece, columns: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
