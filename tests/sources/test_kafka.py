@@ -17,6 +17,7 @@ from tests.kafka.broker import Broker
 from tidemill.errors import SourceError
 from tidemill.planning.manifest import LivePin, SourcePin
 from tidemill.planning.offsets import Offset
+from tidemill.sources import kafkareader
 from tidemill.sources.base import Piece
 from tidemill.sources.kafka import KafkaLog, LogAway, LogState
 from tidemill.sources.kafkareader import KafkaReader
@@ -156,6 +157,27 @@ def test_ingest_time_never_falls_within_a_partition(broker, topic):
     rows = read(reader_of(broker, pin_of(topic)), 0, 0, 5)
     at = [round(row["at"].timestamp() * 1_000) - base for row in rows]  # type: ignore[attr-defined]
     assert at == [0, 0, 0, 7, 7]
+
+
+def test_however_few_are_decoded_at_once_the_rows_are_the_same(broker, topic, monkeypatch):
+    broker.create_topic(topic, message_timestamp_type="CreateTime")
+    producer = Producer({"bootstrap.servers": broker.brokers})
+    base = time.time_ns() // 1_000_000 - 60_000
+    for n in range(40):
+        text = [value(n), None, b"no json"][n % 7 % 3]
+        producer.produce(topic, text, partition=0, timestamp=base + n * 7 % 20)
+    producer.flush(30)
+    reader = reader_of(broker, pin_of(topic))
+    piece = Piece((0, 3, 37), 0, 0, 0)
+    (whole,) = reader.read(piece, COLUMNS)
+    assert len(whole) == 34
+    monkeypatch.setattr(kafkareader, "_CHUNK", 1)
+    for name, most, batches in (("_ROWS", 3, 12), ("_ROWS", 1, 34), ("_BYTES", 200, 4)):
+        with monkeypatch.context() as patch:
+            patch.setattr(kafkareader, name, most)
+            found = list(reader.read(piece, COLUMNS))
+        assert len(found) == batches, (name, most)
+        assert pa.concat_batches(found).equals(whole)
 
 
 def test_only_rows_that_match_the_filter_are_given(broker, topic):

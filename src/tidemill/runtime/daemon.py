@@ -4,6 +4,7 @@ Spark starts it as ``python -m tidemill.runtime.daemon`` (``spark.python.daemon.
 it each worker would import Arrow, Iceberg and pandas for itself: seconds, on every core.
 """
 
+import gc
 import importlib
 
 
@@ -20,6 +21,8 @@ def warm_up() -> None:
         "tidemill.sources.reading",
     ):
         importlib.import_module(name)
+    # A worker collects garbage after every task: not by looking at all these modules again.
+    gc.freeze()
 
 
 if __name__ == "__main__":

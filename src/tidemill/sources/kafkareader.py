@@ -31,8 +31,8 @@ _LONGEST = 900.0
 _SILENCE = 5.0
 """Seconds without a row after which a reader asks whether the topic is still there."""
 _CHUNK = 10_000
-_DECODED = 100_000
-"""Rows that are decoded at once."""
+_ROWS, _BYTES = 100_000, 1 << 24
+"""What is decoded at once, whichever comes first: memory that is new costs more than decoding."""
 _UTC_TIME = pa.timestamp("us", "UTC")
 
 
@@ -50,15 +50,22 @@ class _Taken:
     times: list[int] = field(default_factory=list)
     keys: list[bytes | None] = field(default_factory=list)
     values: list[bytes | None] = field(default_factory=list)
+    size: int = 0
 
     def extend(self, messages: Sequence[Message], offsets: Sequence[int]) -> None:
         self.offsets += offsets
         self.times += [message.timestamp()[1] for message in messages]
         self.keys += [message.key() for message in messages]
-        self.values += [message.value() for message in messages]
+        values = [message.value() for message in messages]
+        self.values += values
+        self.size += sum(map(len, filter(None, values)))
 
     def __len__(self) -> int:
         return len(self.offsets)
+
+    @property
+    def is_enough(self) -> bool:
+        return len(self) >= _ROWS or self.size >= _BYTES
 
 
 class _Silence:
@@ -149,7 +156,7 @@ class KafkaReader:
                         where=f"topic {self.live.location}",
                         fix="check the brokers, then 'tidemill resume'",
                     )
-                if len(taken) >= _DECODED or (done and len(taken)):
+                if taken.is_enough or (done and len(taken)):
                     yield taken
                     taken = _Taken()
         finally:
