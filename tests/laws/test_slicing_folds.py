@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 from tests.folds import (
     law,
+    processors,
     test_attribute,
     test_custom,
     test_deduplicate,
@@ -69,10 +70,10 @@ class Case:
     sided: bool = False
 
 
-class Quiet(test_process.Quiet):
+class Quiet(processors.Quiet):
     """The processor of the tests without Spark, in milliseconds."""
 
-    GAP = test_process.Quiet.GAP * MILLISECOND
+    GAP = processors.Quiet.GAP * MILLISECOND
 
 
 KEY = ["trial", "user"]
@@ -175,9 +176,9 @@ CASES = {
     ),
     "process": Case(
         lambda rows: rows.transform(process(Quiet, key=KEY)),
-        test_process.SCHEMA,
+        processors.SCHEMA,
         law.logs(test_process.row),
-        lambda rows: test_process.oracle(test_process.Quiet, rows),
+        lambda rows: test_process.oracle(processors.Quiet, rows),
         "at",
     ),
     "fold": Case(

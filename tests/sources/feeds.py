@@ -209,3 +209,31 @@ def write_file(
 def settle() -> None:
     """Let the coarsest clock of a filesystem tick."""
     time.sleep(0.02)
+
+
+class Yard:
+    """A feed with its files and its topic."""
+
+    def __init__(self, folder: Path, begin: int = 0, partitions: int = 1, **pin):
+        self.files, self.folder = folder / "files", folder
+        self.files.mkdir()
+        self.topic = FakeTopic(BEGIN + 3_600 * SECOND, [[] for _ in range(partitions)])
+        self.pin, self.begin = feed_pin(**pin), begin
+        self.feed = self.run("one")
+
+    def run(self, name: str) -> Feed:
+        return Feed(self.folder / name, self.files, self.topic, self.pin, self.begin)
+
+    def ask(self, name: str, events, ingests=None, first=0, partition=0, **more):
+        write_file(self.files / name, events, ingests, first)
+        self.topic.ask({"uri": name, **more}, partition)
+
+    def later(self, seconds: float = 2.0) -> None:
+        self.topic.clock += round(seconds * SECOND)
+
+    def ids(self) -> list[int]:
+        return sorted(row["id"] for row in self.feed.rows)
+
+
+def times(*seconds):
+    return [BEGIN + round(s * SECOND) for s in seconds]
