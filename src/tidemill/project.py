@@ -259,6 +259,12 @@ class Project:
         pause = parse_duration(trigger)
         return self._fix(capture_manifest(self.loaded, streams, now, new_run_id(now), pause))
 
+    def log_risks(self, manifest: Manifest) -> tuple[str, ...]:
+        """What a run's topics make weaker by their kind of time, as its plan says it."""
+        from tidemill.runtime.logtimes import log_risks
+
+        return log_risks(self.loaded, manifest.sources)
+
     def stop(self, run: str) -> RunResult:
         """End a run's driver cleanly after its current slice; `resume` goes on from there."""
         self._require_driven(run)

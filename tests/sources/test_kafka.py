@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import KafkaError, KafkaException, Producer
 
 from tests.kafka.broker import Broker
 from tidemill.errors import SourceError
@@ -157,6 +157,33 @@ def test_ingest_time_never_falls_within_a_partition(broker, topic):
     rows = read(reader_of(broker, pin_of(topic)), 0, 0, 5)
     at = [round(row["at"].timestamp() * 1_000) - base for row in rows]  # type: ignore[attr-defined]
     assert at == [0, 0, 0, 7, 7]
+
+
+@pytest.mark.parametrize("kind", ["CreateTime", "LogAppendTime"])
+def test_a_topic_says_whose_clock_stamps_its_rows(broker, topic, kind):
+    broker.create_topic(topic, message_timestamp_type=kind)
+    assert KafkaLog({"bootstrap.servers": broker.brokers}, topic).time_type() == kind
+
+
+def test_a_topic_s_settings_that_nobody_tells(broker, topic):
+    log = KafkaLog({"bootstrap.servers": broker.brokers}, topic)
+    with pytest.raises(SourceError, match="does not exist"):
+        log.time_type()
+    log.__dict__["_admin"] = Refusing(KafkaError.TOPIC_AUTHORIZATION_FAILED)
+    assert log.time_type() is None
+    log.__dict__["_admin"] = Refusing(KafkaError._TRANSPORT)
+    with pytest.raises(LogAway):
+        log.time_type()
+
+
+class Refusing:
+    """A broker that does not tell a topic's settings."""
+
+    def __init__(self, code: int) -> None:
+        self.code = code
+
+    def describe_configs(self, *_: object, **__: object) -> None:
+        raise KafkaException(KafkaError(self.code))
 
 
 def test_however_few_are_decoded_at_once_the_rows_are_the_same(broker, topic, monkeypatch):

@@ -45,7 +45,7 @@ def capture(
     goal = chosen_until(**until)
     if supervise:
         manifest = project.prepare_capture(streams, trigger=trigger)
-        announce(manifest, as_json)
+        announce(project, manifest, as_json)
         finish(keep_going(project, manifest.run, config, goal), as_json)
         return
     from tidemill.cli.progress import ProgressLine
@@ -55,7 +55,7 @@ def capture(
             streams,
             trigger=trigger,
             until=goal,
-            on_start=lambda manifest: announce(manifest, as_json),
+            on_start=lambda manifest: announce(project, manifest, as_json),
             on_progress=line.show,
         )
     finish(result, as_json)

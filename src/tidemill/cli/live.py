@@ -20,6 +20,7 @@ from tidemill.cli.options import (
     open_project,
     pipeline_argument,
     print_json,
+    redact,
     run_argument,
 )
 from tidemill.errors import PlanError
@@ -105,7 +106,7 @@ def run(pipeline: str, supervise: bool, config: Path, as_json: bool, **options: 
     goal = chosen_until(*(options.pop(name) for name in ("length", "until", "caught_up")))
 
     manifest = _prepare(project, pipeline, given(options))
-    announce(manifest, as_json)
+    announce(project, manifest, as_json)
     if supervise:
         finish(keep_going(project, manifest.run, config, goal), as_json)
         return
@@ -128,9 +129,11 @@ def _prepare(project: Project, pipeline: str, options: dict[str, Any]) -> Manife
     return project.prepare_recovery(pipeline, lost, **options)
 
 
-def announce(manifest: Manifest, as_json: bool) -> None:
-    """The run's id comes first: it is what every other command takes."""
+def announce(project: Project, manifest: Manifest, as_json: bool) -> None:
+    """The run's id comes first: it is what every other command takes. Then what may surprise."""
     click.echo(f"run {manifest.run}", err=as_json)
+    for risk in project.log_risks(manifest):
+        click.echo(f"risk: {redact(risk)}", err=True)
 
 
 def keep_going(project: Project, run: str, config: Path, goal: Until | None) -> RunResult:

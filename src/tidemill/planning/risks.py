@@ -63,6 +63,45 @@ def expiry_risks(
             )
 
 
+def clock_risks(pins: Mapping[str, SourcePin], types: Mapping[str, str | None]) -> Iterable[str]:
+    """Topics whose times are not the log's; ``types`` are message.timestamp.type by source.
+
+    None is a topic of which the broker does not say it.
+    """
+    for name, found in types.items():
+        pin = pins[name]
+        topic = f"the topic {pin.live.location if pin.live else pin.location}"
+        if found == "CreateTime":
+            yield (
+                f"{name}: {topic} has create time: {_weakness(pin)}; to mend it for what comes "
+                "from then on, give the topic message.timestamp.type=LogAppendTime"
+            )
+        elif found is None:
+            yield (
+                f"{name}: the broker does not say whether {topic} has log-append time; with create "
+                f"time {_weakness(pin)}"
+            )
+
+
+def _weakness(pin: SourcePin) -> str:
+    """What create time costs the reader of a topic."""
+    if pin.live is not None and pin.live.kind == "files":
+        return (
+            "producers' clocks decide the order of requests, and so which rows of a file come too "
+            "late: they go to late with the reason clock, and the run is no longer exact"
+        )
+    if pin.keep_all:
+        return (
+            "producers' clocks decide the ingest time; a row that comes behind the frontier is "
+            "archived as older than it came, the run is no longer exact, and a backfill may take "
+            "the row where a live run called it late"
+        )
+    return (
+        "producers' clocks decide the ingest time; a row that comes behind the frontier goes to "
+        "late with the reason clock, and the run is no longer exact"
+    )
+
+
 def describe_lateness(pin: SourcePin, statistics: SourceStatistics) -> str:
     """What file statistics tell of late rows, without reading any."""
     bounded = [extent for extent in statistics.extents if extent.event is not None]

@@ -77,10 +77,13 @@ def make_plan(
     else:
         margins = find_margins(facts, times, warm_up, look_ahead)
     pins = {name: narrow(pin, facts.columns[name]) for name, pin in opened.pins.items()}
+    clocks: tuple[str, ...] = ()
     if request.live is not None:
         from tidemill.runtime.liveplan import place
+        from tidemill.runtime.logtimes import log_risks
 
         pins = place(loaded, catalog, request.live, pins, to_micros(now))
+        clocks = log_risks(loaded, pins)
     needed = _needed(request, margins, pins)
     statistics = {
         name: SourceStatistics(
@@ -99,6 +102,7 @@ def make_plan(
         *margin_risks(margins, warm_up, look_ahead, windows),
         *allowance_risks(allowed),
         *expiry_risks(pins, snapshot_ages(catalog, pins, now)),
+        *clocks,
     )
     return BackfillPlan(
         request=request,

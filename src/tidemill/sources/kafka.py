@@ -100,6 +100,23 @@ class KafkaLog:
         )
         return {found.partition: answer.result().offset for found, answer in asked.items()}
 
+    def time_type(self) -> str | None:
+        """``message.timestamp.type`` of the topic; None if we may not ask. Raises LogAway."""
+        from confluent_kafka import KafkaError, KafkaException, admin
+
+        kinds: Any = admin.ResourceType  # type: ignore[attr-defined]
+        topic = admin.ConfigResource(kinds.TOPIC, self.topic)  # type: ignore[attr-defined]
+        refused = (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED)
+        with _answers(self.topic):
+            try:
+                asked = self._admin.describe_configs([topic], request_timeout=ANSWER)
+                found = asked[topic].result().get("message.timestamp.type")
+            except KafkaException as error:
+                if error.args[0].code() in refused:
+                    return None  # reading rows and reading settings are two permissions
+                raise
+        return None if found is None else found.value
+
     def ends_at(self, frontier: int, state: LogState) -> dict[int, int]:
         """Per partition the first offset with an ingest time at or after the frontier."""
         from confluent_kafka import IsolationLevel
