@@ -1,12 +1,16 @@
 """Live slices under Spark: idle, backlogged and transactional logs give what a backfill gives."""
 
+import json
 import random
+import re
 import time
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from itertools import pairwise
+from typing import Any
 
 import pytest
 
+from tests.bad_input.terminal import run_cli
 from tests.live.ground import Ground, Transaction, wait_for
 from tidemill.project import Until
 from tidemill.runtime.run import RunFolder
@@ -106,6 +110,51 @@ def test_transactions_and_a_new_partition(tmp_path, broker, topic, spark):
     assert set(live.phase.lags["plays"].rows) == {"0", "1", "2"}
     ground.capture("plays", "ads")
     ground.assert_backfill_equal(live, last=last)
+
+
+def test_status_says_how_far_each_partition_is_behind(tmp_path, broker, topic, spark):
+    ground = Ground(tmp_path, broker, topic, spark)
+    ground.make(plays=3)
+    chance = random.Random(6)
+    with ground.running("plain", begin="earliest") as run:
+        long = Transaction(broker, f"{topic}-plays")
+        long.write(0, *(ground.row(chance) for _ in range(4)))  # holds the frontier
+        time.sleep(3)
+        ground.produce(chance, 5, partition=1)
+
+        def shown() -> dict[str, Any]:
+            status = run_cli("status", run.run, "--json", cwd=tmp_path)
+            found: dict[str, Any] = json.loads(status.out)["live"]["lag"]["plays"]
+            return found
+
+        def is_dated() -> bool:
+            found = shown()["partition_seconds"]
+            return 0 < found["1"] < found["0"] - 2.5
+
+        wait_for(is_dated)
+        lag, text = shown(), run_cli("status", run.run, cwd=tmp_path).out
+        long.commit()
+        run.wait_for(lambda totals: totals.read == 9)
+    assert lag["rows"] == {"0": 4, "1": 5, "2": 0}
+    seconds = lag["partition_seconds"]
+    assert seconds["0"] == lag["seconds"] > seconds["1"] + 2.5 and seconds["1"] > seconds["2"] == 0
+    assert re.search(r"9 rows behind, [0-9.]+ s  by partition 0: 4 rows .* s, 1: 5 rows .* s", text)
+
+
+def test_history_says_how_far_it_is_from_its_seam(tmp_path, broker, topic, spark):
+    ground = Ground(tmp_path, broker, topic, spark)
+    ground.make(plays=1)
+    ground.produce(random.Random(7), 20)
+    ground.capture("plays")
+    begin = datetime.now(UTC) - timedelta(hours=1)
+    run = ground.project.prepare(ground.project.plan_run("plain", begin, spark=spark)).run
+    shown = json.loads(run_cli("status", run, "--json", cwd=tmp_path).out)["live"]
+    assert shown["phase"] == "history"
+    assert shown["lag"]["plays"]["seconds"] > shown["lag"]["plays"]["seconds_to_seam"] > 0
+    text = run_cli("status", run, cwd=tmp_path).out
+    assert re.search(r"plays   [0-9.]+ s behind, [0-9.]+ s of history before its seam", text)
+    live = ground.project.resume(run, until=Until(caught_up=True), spark=spark)
+    assert live.to_json()["live"]["lag"]["plays"]["seconds_to_seam"] is None
 
 
 def test_a_stream_used_twice_is_read_once(tmp_path, broker, topic, spark):

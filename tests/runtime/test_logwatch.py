@@ -1,4 +1,4 @@
-"""A log that goes away while a batch reads it: `status` is told by the driver."""
+"""What `status` is told by the driver: a log that is away while a batch reads it, rows' ages."""
 
 import time
 from types import SimpleNamespace
@@ -11,7 +11,7 @@ from tidemill.runtime import logwatch
 from tidemill.runtime.logwatch import LogWatch
 from tidemill.runtime.run import RunFolder
 from tidemill.sources.kafka import LogAway
-from tidemill.sources.lag import Lag, read_lag, write_lag
+from tidemill.sources.lag import Lag, read_lag, with_times, write_lag
 from tidemill.types import SECOND
 
 
@@ -25,11 +25,18 @@ def wait_for(condition):
 class Log:
     def __init__(self, error: Exception | None) -> None:
         self.error, self.looks = error, 0
+        self.asked: list[tuple[int, list[int]]] = []
 
     def look(self) -> None:
         self.looks += 1
         if self.error is not None:
             raise self.error
+
+    def next_times(self, moment: int, partitions: list[int]) -> dict[int, int]:
+        self.asked.append((moment, partitions))
+        if self.error is not None:
+            raise self.error
+        return {partitions[0]: moment + SECOND}
 
 
 @pytest.fixture
@@ -52,25 +59,61 @@ def tell(folder, seconds_ago: float) -> Lag:
     return lag
 
 
+def look(found: LogWatch) -> None:
+    """One whole look, however long ago the last one was."""
+    found._looked = None
+    found.look()
+    wait_for(found._looking.done)
+    found._looking.result()
+
+
 def test_a_source_that_tells_of_its_log_is_not_asked_again(watch, tmp_path):
     found, log = watch(LogAway("away"))
-    found.look()  # nothing was told yet: the run begins
-    tell(tmp_path, 5)
+    look(found)  # nothing was told yet: the run begins
+    lag = tell(tmp_path, 5)
     for _ in range(3):
-        found.look()
+        look(found)
     assert log.looks == 0
+    assert read_lag(tmp_path, "plays") == lag == with_times(tmp_path, "plays", lag)
+
+
+def test_only_rows_that_are_left_are_dated_and_not_often(watch, tmp_path):
+    found, log = watch(None)
+    now = time.time_ns() // 1_000
+    lag = Lag(now, now - 9 * SECOND, {"0": 0, "1": 5, "2": 2})
+    write_lag(tmp_path, "plays", lag)
+    look(found)
+    assert log.asked == [(lag.frontier, [1, 2])]
+    dated = with_times(tmp_path, "plays", lag)
+    assert dated.behinds == {"0": 0, "1": 8 * SECOND, "2": 9 * SECOND}
+    for _ in range(5):
+        found.look()
+    assert len(log.asked) == 1
+    write_lag(tmp_path, "plays", Lag(now, now, {"0": 0}))
+    look(found)
+    assert len(log.asked) == 1 and log.looks == 0
+
+
+def test_a_feed_s_requests_are_dated_by_their_own_time(watch, tmp_path):
+    found, log = watch(None)
+    write_lag(tmp_path, "plays", Lag(time.time_ns() // 1_000, 7, {"0": 3}, done=99))
+    look(found)
+    assert log.asked == [(99, [0])]
 
 
 def test_a_log_that_is_away_is_told_of(watch, tmp_path):
-    found, _ = watch(LogAway("topic t: no broker"))
+    found, log = watch(LogAway("topic t: no broker"))
     tell(tmp_path, 60)
     found.look()
     wait_for(lambda: read_lag(tmp_path, "plays").waiting is not None)
     lag = read_lag(tmp_path, "plays")
     assert lag.waiting == "topic t: no broker" and lag.since is not None
     assert (lag.frontier, lag.rows) == (7, {"0": 5})
-    found.look()
+    wait_for(found._looking.done)
+    asked = len(log.asked)
+    look(found)
     assert read_lag(tmp_path, "plays") == lag  # not again so soon
+    assert len(log.asked) == asked
 
 
 @pytest.mark.parametrize("error", [None, SourceError("the topic is gone")])

@@ -176,6 +176,24 @@ def test_a_topic_s_settings_that_nobody_tells(broker, topic):
         log.time_type()
 
 
+def test_the_times_of_the_rows_that_come_next(broker, topic):
+    broker.create_topic(topic, partitions=3, message_timestamp_type="CreateTime")
+    producer = Producer({"bootstrap.servers": broker.brokers, "linger.ms": 0})
+    for partition, at in ((0, 1_000), (0, 2_000), (1, 3_000)):
+        producer.produce(topic, value(1), partition=partition, timestamp=at)
+    producer.flush(30)
+    transaction = Transaction(broker, topic)
+    transaction.begin()
+    began = time.time_ns() // 1_000
+    transaction.write(2, 7)
+    log = KafkaLog({"bootstrap.servers": broker.brokers}, topic)
+    found = log.next_times(1_000 * MILLISECOND + 1, [0, 1, 2])
+    assert found[0] == 2_000 * MILLISECOND and found[1] == 3_000 * MILLISECOND
+    assert abs(found[2] - began) < 30 * SECOND, "a hidden row is a row that was not read"
+    assert set(log.next_times(2_001 * MILLISECOND, [0, 1])) == {1}
+    transaction.producer.abort_transaction(30)
+
+
 class Refusing:
     """A broker that does not tell a topic's settings."""
 

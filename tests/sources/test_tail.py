@@ -259,6 +259,18 @@ def test_a_quiet_table_moves_with_the_clock(follower, monkeypatch):
     assert follower.seen == {0: 1}
 
 
+def test_rows_that_are_left_are_told_with_their_age(tmp_path, monkeypatch):
+    follower = Follower(tmp_path, max_rows=1)
+    follower.append(0)
+    follower.clock += 3 * SECOND
+    follower.append(0)
+    follower.clock += 5 * SECOND
+    assert follower.take(monkeypatch) == [0]
+    lag = read_lag(follower.folder, "plays")
+    assert lag is not None and lag.rows == {"table": 1}
+    assert lag.behinds == {"table": 5 * SECOND} and lag.behind > 5 * SECOND
+
+
 def test_only_rows_that_match_the_filter_are_read(tmp_path, monkeypatch):
     follower = Follower(tmp_path, where="country = 'DE'")
     follower.append(0, 0, 0, 0)

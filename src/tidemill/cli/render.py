@@ -9,7 +9,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from tidemill.cli.options import redact
-from tidemill.types import from_micros, show_duration, show_instant
+from tidemill.types import SECOND, from_micros, show_duration, show_instant
 
 if TYPE_CHECKING:
     from tidemill.planning.manifest import SourcePin
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from tidemill.project import RunResult
     from tidemill.runtime.phase import Phase
     from tidemill.runtime.registry import RunRecord
+    from tidemill.sources.lag import Lag
 
 _SHOWN = 12
 _WIDE = 160
@@ -145,13 +146,7 @@ def _show_phase(out: Console, phase: Phase) -> None:
     for source, seam in phase.seams.items():
         out.print(f"  {source:<7} leaves history at {show_instant(from_micros(seam))}")
     for source, lag in phase.lags.items():
-        rows = sum(lag.rows.values())
-        parts = ", ".join(f"{number}: {count:,}" for number, count in lag.rows.items() if count)
-        behind = lag.behind / 1e6
-        out.print(
-            f"  {source:<7} {rows:,} rows behind, {behind:,.1f} s"
-            + (f"  [dim]by partition {parts}[/]" if parts else "")
-        )
+        out.print(f"  {source:<7} {_lag_text(lag, phase.history(source))}")
         if lag.waiting is not None:
             since = "" if lag.since is None else f" since {show_instant(from_micros(lag.since))}"
             out.print(f"  [yellow]{source} waits{since}: {escape(redact(lag.waiting))}[/]")
@@ -160,6 +155,22 @@ def _show_phase(out: Console, phase: Phase) -> None:
             f"  [yellow]not exact: {phase.clock:,} rows came behind a frontier that the clock had "
             "moved; late table, reason clock[/]"
         )
+
+
+def _lag_text(lag: Lag, history: int | None) -> str:
+    """Rows and seconds, in all and by partition; of history the seconds alone."""
+    behind = f"{lag.behind / SECOND:,.1f} s"
+    if history is not None:
+        return f"{behind} behind, {history / SECOND:,.1f} s of history before its seam"
+    if not lag.rows:
+        return f"{behind} behind"
+    parts = ", ".join(
+        f"{number}: {rows:,} rows {lag.behinds[number] / SECOND:,.1f} s"
+        for number, rows in lag.rows.items()
+        if rows
+    )
+    whole = f"{sum(lag.rows.values()):,} rows behind, {behind}"
+    return whole + (f"  [dim]by partition {parts}[/]" if parts else "")
 
 
 def show_runs(records: list[RunRecord]) -> None:

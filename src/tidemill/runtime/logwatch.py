@@ -1,4 +1,4 @@
-"""Tell `status` of a log that went away while a batch reads it: its readers cannot."""
+"""Tell `status` of logs what their readers cannot: that one is away, and how old its rows are."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from tidemill.errors import SourceError
 from tidemill.runtime.liveplan import is_kafka, open_log
 from tidemill.sources.kafka import LogAway
-from tidemill.sources.lag import read_lag, write_waiting
+from tidemill.sources.lag import read_lag, write_times, write_waiting
 from tidemill.types import SECOND
 
 if TYPE_CHECKING:
@@ -19,43 +19,63 @@ if TYPE_CHECKING:
     from tidemill.planning.manifest import Manifest
     from tidemill.runtime.run import RunFolder
     from tidemill.sources.kafka import KafkaLog
+    from tidemill.sources.lag import Lag
 
 _QUIET = 15
 """Seconds for which a source told nothing of its log, after which it is looked at from here."""
+_PAUSE = 3
+"""Seconds between two looks."""
 
 
 class LogWatch:
-    """Looks at logs of which nobody has told anything for a while.
+    """Looks at logs of which nobody has told anything for a while, and at those with rows left.
 
-    A source tells of its log whenever it decides a slice, which it cannot while a batch runs.
+    A source tells of its log whenever it decides a slice, which it cannot while a batch runs. How
+    old the rows are that it leaves is no part of a decision, so it does not ask.
     """
 
     def __init__(self, loaded: LoadedConfig, folder: RunFolder, manifest: Manifest) -> None:
-        """Nothing is opened before there is silence."""
+        """Nothing is opened before there is something to ask."""
         self.loaded, self.folder = loaded, folder
         self._pins = {name: pin for name, pin in manifest.sources.items() if is_kafka(pin)}
         self._looking: Future[None] | None = None
+        self._looked: float | None = None
 
     def look(self) -> None:
         """Called often by the driver, which does not wait for an answer."""
-        if self._looking is None or self._looking.done():
-            silent = [name for name in self._pins if self._is_silent(name)]
-            if silent:
-                self._looking = self._thread.submit(self._ask, silent)
+        if not self._pins or (self._looking is not None and not self._looking.done()):
+            return
+        if self._looked is None or time.monotonic() - self._looked >= _PAUSE:
+            self._looked = time.monotonic()
+            self._looking = self._thread.submit(self._look)
 
-    def _is_silent(self, source: str) -> bool:
-        known = read_lag(self.folder.path, source)
-        return known is not None and time.time_ns() // 1_000 - known.at > _QUIET * SECOND
-
-    def _ask(self, sources: list[str]) -> None:
-        for name in sources:
+    def _look(self) -> None:
+        for name in self._pins:
             known = read_lag(self.folder.path, name)
-            try:
-                with suppress(SourceError):  # its reader says so itself
-                    self._logs[name].look()
-            except LogAway as away:
-                if known == read_lag(self.folder.path, name) and known is not None:
-                    write_waiting(self.folder.path, name, known.frontier, str(away))
+            if known is None:
+                continue
+            if time.time_ns() // 1_000 - known.at > _QUIET * SECOND:
+                self._ask(name, known)
+            if known.waiting is None:
+                self._date(name, known)
+
+    def _ask(self, source: str, known: Lag) -> None:
+        """Whether the log answers; its reader cannot say."""
+        try:
+            with suppress(SourceError):  # its reader says so itself
+                self._logs[source].look()
+        except LogAway as away:
+            if known == read_lag(self.folder.path, source):
+                write_waiting(self.folder.path, source, known.frontier, str(away))
+
+    def _date(self, source: str, known: Lag) -> None:
+        """When the rows came that are next in each partition."""
+        left = [int(number) for number, rows in known.rows.items() if rows > 0]
+        if left:
+            with suppress(SourceError, LogAway):
+                found = self._logs[source].next_times(known.reached, left)
+                times = {str(number): at for number, at in found.items()}
+                write_times(self.folder.path, source, known.reached, times)
 
     @cached_property
     def _logs(self) -> dict[str, KafkaLog]:

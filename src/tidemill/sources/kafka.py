@@ -89,6 +89,10 @@ class KafkaLog:
 
     def _offsets(self, partitions: list[int], place: str | int, isolation: Any) -> dict[int, int]:
         """The offsets of an end of the partitions, or of the first row at a time (ms)."""
+        found = self._places(partitions, place, isolation)
+        return {number: at.offset for number, at in found.items()}
+
+    def _places(self, partitions: list[int], place: str | int, isolation: Any) -> dict[int, Any]:
         from confluent_kafka import TopicPartition, admin
 
         specs: Any = admin.OffsetSpec  # type: ignore[attr-defined]
@@ -98,7 +102,7 @@ class KafkaLog:
             isolation_level=isolation,
             request_timeout=ANSWER,
         )
-        return {found.partition: answer.result().offset for found, answer in asked.items()}
+        return {found.partition: answer.result() for found, answer in asked.items()}
 
     def time_type(self) -> str | None:
         """``message.timestamp.type`` of the topic; None if we may not ask. Raises LogAway."""
@@ -127,6 +131,20 @@ class KafkaLog:
         return {
             number: state.stable[number] if offset < 0 else offset
             for number, offset in found.items()
+        }
+
+    def next_times(self, moment: int, partitions: list[int]) -> dict[int, int]:
+        """The times (µs) of the partitions' first rows at or after a moment, hidden ones too.
+
+        A partition without such a row is left out. One question for all. Raises LogAway.
+        """
+        from confluent_kafka import IsolationLevel
+
+        millis, every = -(-moment // MILLISECOND), IsolationLevel.READ_UNCOMMITTED
+        with _answers(self.topic):
+            found = self._places(partitions, millis, every)
+        return {
+            number: at.timestamp * MILLISECOND for number, at in found.items() if at.offset >= 0
         }
 
     def time_at(self, partition: int, offset: int) -> int | None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import os
 import time
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 _NAME = "lag.{}.json"
+_TIMES = "next.{}.json"
 
 
 @dataclass(frozen=True)
@@ -21,19 +22,58 @@ class Lag:
     waiting: str | None = None  # why nothing can be read now
     since: int | None = None  # since when
     done: int | None = None  # a feed: every request made before is committed
+    times: dict[str, int] = field(default_factory=dict)  # of the next row, where it is known
+
+    @property
+    def reached(self) -> int:
+        """Up to when the log is read (µs): the frontier, of a feed the time of its requests."""
+        return self.frontier if self.done is None else self.done
 
     @property
     def behind(self) -> int:
         """How far behind in µs: behind the clock, a feed behind its requests."""
-        return max(0, self.at - (self.frontier if self.done is None else self.done))
+        return max(0, self.at - self.reached)
+
+    @property
+    def behinds(self) -> dict[str, int]:
+        """How far each partition is behind in µs: the age of its next row, 0 if it has none.
+
+        Where the next row's time is not known it counts as old as it can be: all partitions are
+        read up to the same time.
+        """
+        ages = {
+            number: self.at - max(self.reached, self.times.get(number, 0)) for number in self.rows
+        }
+        return {number: max(0, ages[number]) if rows else 0 for number, rows in self.rows.items()}
 
 
 def write_lag(run: Path, source: str, lag: Lag) -> None:
     """Tell `status` where a source stands; a note, not a decision."""
-    path = run / _NAME.format(source)
+    _write(run / _NAME.format(source), asdict(lag))
+
+
+def _write(path: Path, value: object) -> None:
     draft = path.with_suffix(f".{os.getpid()}.tmp")  # a stream may be used twice
-    draft.write_text(json.dumps(asdict(lag)), "utf-8")
+    draft.write_text(json.dumps(value), "utf-8")
     draft.replace(path)
+
+
+def write_times(run: Path, source: str, reached: int, times: dict[str, int]) -> None:
+    """Tell `status` when the first row of each partition came that is not before ``reached``."""
+    _write(run / _TIMES.format(source), {"reached": reached, "times": times})
+
+
+def with_times(run: Path, source: str, lag: Lag) -> Lag:
+    """The lag with what :func:`write_times` said, if a rewind did not lead back before it.
+
+    A row that was read since counts no more: it is older than what the source has reached.
+    """
+    try:
+        found = json.loads((run / _TIMES.format(source)).read_text("utf-8"))
+        known = dict(found["times"]) if found["reached"] <= lag.reached else {}
+    except (FileNotFoundError, ValueError, TypeError, KeyError):
+        return lag
+    return replace(lag, times={**known, **lag.times})
 
 
 def write_waiting(run: Path, source: str, frontier: int, why: str) -> None:

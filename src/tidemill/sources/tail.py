@@ -119,8 +119,10 @@ class TailSlices:
         limit = from_micros(max(1_000, widest)) - from_micros(0)
         frontier = _first_cut(start.frontier, frontier, extents, budget, limit)
         keep_tags(table, snapshot, self.run.name, self._kept)
-        left = sum(extent.rows for extent in extents if extent.first >= frontier)
-        write_lag(self.run, self.source, Lag(clock, frontier, {"table": left}))
+        left = [extent for extent in extents if extent.first >= frontier]
+        rows = {"table": sum(extent.rows for extent in left)}
+        times = {"table": min(extent.first for extent in left)} if left else {}
+        write_lag(self.run, self.source, Lag(clock, frontier, rows, times=times))
         return Offset(self.source, frontier, snapshot=snapshot)
 
     def _reader(self, table: Table, snapshot: int) -> IcebergReader:
