@@ -75,6 +75,16 @@ def test_a_rate_is_a_budget_per_trigger(tmp_path):
     assert found is not None and found.positions == {"0": 10}
 
 
+def test_rows_that_come_behind_the_frontier_are_one_slice_however_many(tmp_path):
+    """As with create time: no frontier can part what lies before it."""
+    log = FakeLog(clock=BEGIN + 60 * SECOND, drift=-30 * SECOND)
+    log.append(0, 50)
+    log.clock += SECOND
+    found = slices_of(tmp_path, log, max_rows=5).decide(at(BEGIN + 60 * SECOND, p0=0), WIDE, None)
+    assert found is not None and found.positions == {"0": 50}
+    assert found.frontier == BEGIN + 60 * SECOND + MILLISECOND
+
+
 def test_uses_of_one_stream_share_the_pause_between_slices(tmp_path):
     log = FakeLog(clock=BEGIN + SECOND)
     one, other = (slices_of(tmp_path, log, trigger=3600 * SECOND) for _ in range(2))

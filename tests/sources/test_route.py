@@ -3,6 +3,7 @@
 import json
 import tempfile
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from itertools import count, pairwise
 from pathlib import Path
 
@@ -213,6 +214,30 @@ def decided(ledger: Ledger, *frontiers: int) -> list[Offset]:
     for start, end in zip(frontiers, ends, strict=False):
         assert ledger.decide(start, end) == end
     return ends
+
+
+def test_in_history_a_source_goes_to_its_own_seam_and_then_waits_for_the_others(tmp_path):
+    run = Run(tmp_path, history=True)
+    legs = {"plays": Leg(90_000, positions={"0": 0}), "ads": Leg(30_000, positions={"0": 0})}
+    sources = {name: replace(pin, leg=legs[name]) for name, pin in run.manifest.sources.items()}
+    made = replace(run.manifest, boundaries=(10_000, 30_000, 50_000, 90_000), sources=sources)
+    (tmp_path / "manifest.json").write_text(made.to_json())
+    ends = {}
+    for name in ("plays", "ads"):
+        route = Route({"run": str(tmp_path), "source": name})
+        at, ends[name] = route.first(), [10_000]
+        for _ in range(5):  # the course is in history: nobody is asked of the log
+            at = route.next(at, None, lambda *_: pytest.fail("decided"))
+            ends[name].append(at.frontier)
+    assert ends["ads"] == [10_000, *[30_000] * 5]
+    assert ends["plays"] == [10_000, 30_000, 50_000, *[90_000] * 3]
+    assert made.misalignment < 90_000 - 30_000
+    text = ["v1", '{"batchWatermarkMs": 0}']
+    text += [json.dumps(Offset(name, ends[name][-1]).to_json()) for name in ends]
+    (tmp_path / "checkpoint" / "offsets" / "0").write_text("\n".join(text))
+    course = Course(made, switched=True)
+    assert course.room(tmp_path, "plays", 90_000) == 0
+    assert course.room(tmp_path, "ads", 30_000) == made.misalignment
 
 
 def test_the_first_decision_holds(tmp_path):
