@@ -1,6 +1,8 @@
 """A lost checkpoint: the archive rebuilds the state, and no row is lost or doubled."""
 
 import shutil
+import threading
+import time
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -45,23 +47,15 @@ def yard(tmp_path, broker, topic, spark):
     return Yard(tmp_path, broker, topic, spark)
 
 
-@pytest.mark.parametrize("moment", ["before the no-data batch", "after the no-data batch"])
-@pytest.mark.parametrize("pipeline", ["counted", "native"])
-def test_a_run_whose_checkpoint_is_lost_goes_on(pipeline, moment, yard, monkeypatch):
-    spark = yard.spark
-    yard.produce(1, 200, 2, pause=0.5)
-    project = yard.project
-    with monkeypatch.context() as patch:
-        dying_at(patch, moment if pipeline == "native" else "before the no-data batch")
-        closing = Until(length="30 s")  # only the last slice is sure to have a no-data batch
-        with pytest.raises(TidemillError):
-            project.run(pipeline, begin="earliest", until=closing, spark=spark)
+def recover(yard, pipeline, began=lambda manifest: 0):
+    """The run's folder is lost; what goes on for it gives what a backfill gives since it began."""
+    spark, project = yard.spark, yard.project
     lost = project.runs()[-1].run
     shutil.rmtree(project.loaded.home / "runs" / lost)
     given = len(yard.rows(f"marts.{pipeline}"))
     assert given
     with pytest.raises((SourceError, PlanError)):
-        project.prepare_recovery(pipeline, spark=spark)  # nothing is archived yet
+        project.prepare_recovery(pipeline, spark=spark)  # the archive is not that far
     yard.produce(2, 100, 2, pause=0.2)
     yard.capture()
     manifest = project.prepare_recovery(pipeline, spark=spark)
@@ -73,9 +67,58 @@ def test_a_run_whose_checkpoint_is_lost_goes_on(pipeline, moment, yard, monkeypa
     project.backfill(pipeline, start, closed, into="marts.again", spark=spark)
     found = cut(yard.rows(f"marts.{pipeline}"), None, closed, "window_start")
     assert len(found) > given
-    assert_same_rows(found, yard.rows("marts.again"), "recovered and backfilled")
+    start = from_micros(began(manifest))
+    rows = [row for row in yard.rows("events.plays") if row["ingest_ts"] < start]
+    older = {(row["event_ts"], row["n"]) for row in rows}
+    again = yard.rows("marts.again")
+    again = [row for row in again if (row["window_start"], row.get("n")) not in older]
+    assert_same_rows(found, again, "recovered and backfilled")
+    frontier = from_micros(result.totals.frontier)
     for side in ("late", "dead"):
         theirs = yard.rows(f"marts.again__{side}")
+        theirs = [row for row in theirs if start <= row["ingest_time"] < frontier]
         ours = yard.rows(f"marts.{pipeline}__{side}")
-        frontier = from_micros(result.totals.frontier)
-        assert_same_rows(ours, [row for row in theirs if row["ingest_time"] < frontier], side)
+        assert_same_rows(ours, theirs, side)
+
+
+@pytest.mark.parametrize("moment", ["before the no-data batch", "after the no-data batch"])
+@pytest.mark.parametrize("pipeline", ["counted", "native"])
+def test_a_run_whose_checkpoint_is_lost_goes_on(pipeline, moment, yard, monkeypatch):
+    spark = yard.spark
+    yard.produce(1, 200, 2, pause=0.5)
+    project = yard.project
+    with monkeypatch.context() as patch:
+        dying_at(patch, moment if pipeline == "native" else "before the no-data batch")
+        closing = Until(length="30 s")  # only the last slice is sure to have a no-data batch
+        with pytest.raises(TidemillError):
+            project.run(pipeline, begin="earliest", until=closing, spark=spark)
+    recover(yard, pipeline)
+
+
+def test_a_run_that_gave_rows_in_its_first_batch_only(yard, monkeypatch):
+    """Its first batch had no watermark; when it is replayed, after older rows, there is one."""
+    commit = Committer.commit
+
+    def last(self, frame, batch):
+        assert commit(self, frame, batch).out
+        raise Killed
+
+    begins = threading.Event()
+
+    def chatter():
+        while not begins.wait(0.3):
+            yard.produce(3, 5, 2)
+
+    older = threading.Thread(target=chatter)
+
+    def produce(_):
+        begins.set()
+        older.join()
+        yard.produce(1, 100, 2)
+        time.sleep(1)  # the slack
+
+    older.start()
+    with monkeypatch.context() as patch, pytest.raises(TidemillError):
+        patch.setattr(Committer, "commit", last)
+        yard.project.run("each", on_start=produce, spark=yard.spark)
+    recover(yard, "each", lambda manifest: manifest.steps[0]["plays"])

@@ -36,17 +36,23 @@ def native(plays: DataFrame) -> DataFrame:
     return found.select("show", F.col("w.start").alias("window_start"), "plays", "sum")
 
 
+def each(plays: DataFrame) -> DataFrame:
+    """Row by row."""
+    return plays.select("show", F.col("event_ts").alias("window_start"), "n")
+
+
 CODE = """
 from tidemill import pipeline
 from tests.live import yard
 
 counted = pipeline(yard.counted)
 native = pipeline(yard.native)
+each = pipeline(yard.each)
 """
 
 
 class Yard:
-    """One stream ``plays`` in a topic and an archive, and two pipelines over it."""
+    """One stream ``plays`` in a topic and an archive, and three pipelines over it."""
 
     def __init__(
         self,
@@ -78,7 +84,7 @@ class Yard:
                     "max_misalignment": "10 s",
                     "sinks": {"output": {"table": f"marts.{name}", "time": "window_start"}},
                 }
-                for name in ("counted", "native")
+                for name in ("counted", "native", "each")
             },
         }  # fmt: skip
         (folder / "tidemill.yaml").write_text(yaml.safe_dump(config), "utf-8")

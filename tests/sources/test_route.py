@@ -209,6 +209,27 @@ def test_however_a_run_goes_its_slices_stay_the_same(history, steps):
         assert run.batch > 0
 
 
+def test_all_sources_take_a_step_of_a_lost_run_in_one_batch(tmp_path):
+    steps = [(20_000, 20_000), (25_000, 22_000), (40_000, 30_000)]
+    ways = {"plays": (10_000, 12_000, 14_000, 20_000, 25_000), "ads": (10_000, 20_000, 22_000)}
+    run = Run(tmp_path, history=True)
+    sources = {
+        name: replace(pin, leg=replace(pin.leg, boundaries=ways[name]))
+        for name, pin in run.manifest.sources.items()
+    }
+    taken = tuple({"plays": plays, "ads": ads} for plays, ads in steps)
+    run.manifest = replace(run.manifest, sources=sources, steps=taken)
+    (tmp_path / "manifest.json").write_text(run.manifest.to_json())
+    run.restart()
+    for _ in range(8):
+        run.step(frozenset())
+    seen = [(ends[0].frontier, ends[1].frontier) for ends in run.entries.values()]
+    begin = seen.index(steps[0])
+    assert seen[begin : begin + 3] == steps
+    assert seen[begin + 3] > steps[-1]  # live, free of steps
+    assert all(ends[0] == ends[2] for ends in run.entries.values())
+
+
 def decided(ledger: Ledger, *frontiers: int) -> list[Offset]:
     ends = [Offset("plays", end, {"0": n + 5}) for n, end in enumerate(frontiers[1:])]
     for start, end in zip(frontiers, ends, strict=False):

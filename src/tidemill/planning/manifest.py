@@ -219,6 +219,12 @@ def _live_pin(value: dict[str, Any]) -> LivePin:
     return LivePin(**{**value, "feed": None if feed is None else FeedPin(**feed)})
 
 
+def next_step(steps: tuple[dict[str, int], ...], at: dict[str, int]) -> dict[str, int]:
+    """The first step that not all sources have taken; empty if none is left."""
+    left = (step for step in steps if any(at.get(name, 0) < end for name, end in step.items()))
+    return next(left, {})
+
+
 def next_boundary(boundaries: tuple[int, ...], frontier: int, released: int | None) -> int:
     """The frontier after this one: the next boundary, but not beyond what is released.
 

@@ -74,10 +74,11 @@ class Committer:
         taken = slices_taken(self._routes, before, now)
         counts, aside, sides = self._side(taken)
         stamp = self._stamp(batch, before, now)
+        took = before is None or before.frontiers != now.frontiers
         for name, sink in self.manifest.sinks.items():
             if sink.topic is not None:
                 continue  # its messages are in the topic
-            found = self._not_given(sink.table, now, files.get(name, []))
+            found = self._not_given(sink.table, now, took, files.get(name, []))
             followed = self._followed(name, before, now, sides.get(name, Counts()))
             if followed is not None and not found and self._is_quiet(name, followed):
                 followed = None
@@ -210,10 +211,12 @@ class Committer:
                 )
             self._positions[(source, partition)] = high
 
-    def _not_given(self, table: str, now: BatchOffsets, files: list[DataFile]) -> list[DataFile]:
+    def _not_given(
+        self, table: str, now: BatchOffsets, took: bool, files: list[DataFile]
+    ) -> list[DataFile]:
         """The files, unless a run whose checkpoint was lost has put their rows in already."""
         lost = self.manifest.discard.get(table)
-        if lost is None or not files or not is_given(lost, now.slowest(), now.watermark):
+        if not (lost and files) or not is_given(lost, now.slowest(), now.watermark, took=took):
             return files
         io = self.catalog.load_table(table).io
         for file in files:
@@ -230,7 +233,7 @@ class Committer:
             (self.manifest.dead_table, aside.filter(dead)),
         ):
             lost = self.manifest.discard.get(name)
-            if len(rows) and not (lost and is_given(lost, now.slowest(), lost.watermark)):
+            if len(rows) and not (lost and is_given(lost, now.slowest(), now.watermark, took=True)):
                 table = self.catalog.load_table(name)
                 files = write_files(table.metadata, table.io, rows.combine_chunks())
                 commit_files(self.catalog, name, stamp, files)

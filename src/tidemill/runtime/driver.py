@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 from tidemill import errors
 from tidemill.errors import RunError, TidemillError
-from tidemill.planning.offsets import latest_entry
 from tidemill.planning.requests import Goal
 from tidemill.runtime.feeds import has_feed, is_past
 from tidemill.runtime.registry import BatchRecord, Registry, RunState
@@ -170,8 +169,6 @@ class Driver:
 
     def _throttle(self) -> None:
         """Under a rate, release the next slice only when the rows before it have had their time."""
-        if self.manifest.steps:
-            self._step()
         if self.manifest.rate is None or not self.manifest.ends:
             return  # a live source keeps the rate itself, by the rows of its slices
         due = self._rows / self.manifest.rate
@@ -181,19 +178,6 @@ class Driver:
             following = self._frontier
         if following is not None and read_control(self.folder.path).released != following:
             update_control(self.folder.path, released=following)
-
-    def _step(self) -> None:
-        """Sources take the steps of a lost run together: release one when the last is taken."""
-        entry = latest_entry(self.folder.checkpoint)
-        at = entry.slowest() if entry else {}
-        left = [
-            step
-            for step in self.manifest.steps
-            if any(at.get(source, 0) < frontier for source, frontier in step.items())
-        ]
-        released = left[0] if left else {}
-        if read_control(self.folder.path).sources != released:
-            update_control(self.folder.path, sources=released)
 
 
 def _cause(text: str) -> str:

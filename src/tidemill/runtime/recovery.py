@@ -85,15 +85,21 @@ def output_start(stamps: Iterable[Stamp], plan: BackfillPlan) -> datetime:
 def recover(manifest: Manifest, stamps: dict[str, Stamp]) -> Manifest:
     """The manifest of a run that goes on where the lost one ended.
 
-    A table that the lost run never wrote had nothing to get as far as the run is known to have
-    come: it is treated like the table with the newest commit.
+    A table that the lost run never wrote had nothing to get before the batch of the newest commit.
+    Of that one itself it may lack rows: the run may have died between two tables.
     """
     newest = max(
         stamps.values(), key=lambda stamp: (sum(stamp.frontiers.values()), stamp.watermark)
     )
     tables = [sink.table for sink in manifest.sinks.values()]
+    is_closing = newest.before == newest.frontiers  # a batch without rows: the watermark counts
+    unwritten = replace(
+        newest,
+        frontiers=newest.before or newest.frontiers,
+        watermark=newest.watermark - 1 if is_closing else newest.watermark,
+    )
     discard = {
-        name: stamps.get(name, newest)
+        name: stamps.get(name, unwritten)
         for name in (*tables, manifest.late_table, manifest.dead_table)
     }
     steps = _steps(stamps.values(), set(manifest.sources))
@@ -160,9 +166,13 @@ def _leg(
     return replace(pin, leg=leg)
 
 
-def is_given(stamp: Stamp, frontiers: dict[str, int], watermark: int) -> bool:
-    """Whether what a batch gives is in the table already: it is not after the last commit."""
+def is_given(stamp: Stamp, frontiers: dict[str, int], watermark: int, *, took: bool) -> bool:
+    """Whether what a batch gives is in the table already: it is not after the last commit.
+
+    ``took`` says that it read rows. Two batches may have the same frontiers: first the one that
+    took them, then one without rows, with a later watermark.
+    """
     if any(frontiers[name] < at for name, at in stamp.frontiers.items()):
         return True
     same = all(frontiers[name] == at for name, at in stamp.frontiers.items())
-    return same and watermark <= stamp.watermark
+    return same and (took or watermark <= stamp.watermark)

@@ -10,8 +10,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tidemill.planning.manifest import Manifest, next_boundary
-from tidemill.planning.offsets import Offset
+from tidemill.planning.manifest import Manifest, next_boundary, next_step
+from tidemill.planning.offsets import Offset, latest_entry
 from tidemill.sources.journal import repeated_end
 from tidemill.sources.ledger import Ledger
 from tidemill.sources.legs import Course, read_course
@@ -55,6 +55,8 @@ class Route:
             return self._again(start, repeated)
         course = self.course
         planned = course.frontiers(self.source)
+        limits = [limit for limit in (released, self._step_end()) if limit is not None]
+        released = min(limits, default=None)
         if start.frontier < planned[-1]:
             found = next_boundary(planned, start.frontier, released)
             return start if found == start.frontier else Offset(self.source, found)
@@ -66,6 +68,18 @@ class Route:
             known = decide(self.placed(start), room, self.manifest.rate)
             known = known and self.ledger.decide(start.frontier, known)
         return known or start
+
+    def _step_end(self) -> int | None:
+        """How far the next step of a lost run goes, if one is left.
+
+        The last entry of the offset log says which is next. Spark writes none while it asks the
+        sources for a batch, so they take a step together.
+        """
+        if not self.manifest.steps:
+            return None
+        entry = latest_entry(self.folder / "checkpoint")
+        at = entry.slowest() if entry else {}
+        return next_step(self.manifest.steps, at).get(self.source)
 
     def _again(self, start: Offset, end: int) -> Offset:
         """After a rewind a batch ends where it ended before, in every source.
