@@ -4,6 +4,8 @@ import json
 import random
 import time
 from datetime import UTC, datetime, timedelta
+from functools import partial
+from itertools import pairwise
 
 import pytest
 from confluent_kafka import Producer
@@ -149,21 +151,21 @@ class _Never:
 NEVER = _Never()
 
 
+def write_aged(ground: Ground, partition: int, age: float, *values: bytes | None) -> None:
+    """Rows that their producer stamped so many seconds ago; five if none are given."""
+    producer = Producer({"bootstrap.servers": ground.broker.brokers, "linger.ms": 0})
+    at = datetime.now(UTC) - timedelta(seconds=age)
+    made = [json.dumps({"show": 1, "n": n, "event_ts": at.isoformat()}).encode() for n in range(5)]
+    for value in values or made:
+        producer.produce(f"{ground.topic}-plays", value, partition=partition,
+                         timestamp=int(at.timestamp() * 1_000))  # fmt: skip
+    producer.flush(30)
+
+
 def test_rows_behind_the_clock_are_late_and_the_run_is_not_exact(tmp_path, broker, topic, spark):
     ground = Ground(tmp_path, broker, topic, spark, slack=0)
     ground.make(plays=2, message_timestamp_type="CreateTime")
-    producer = Producer({"bootstrap.servers": broker.brokers, "linger.ms": 0})
-
-    def write(partition: int, age: float, *values: bytes | None) -> None:
-        at = datetime.now(UTC) - timedelta(seconds=age)
-        made = [
-            json.dumps({"show": 1, "n": n, "event_ts": at.isoformat()}).encode() for n in range(5)
-        ]
-        for value in values or made:
-            producer.produce(f"{topic}-plays", value, partition=partition,
-                             timestamp=int(at.timestamp() * 1_000))  # fmt: skip
-        producer.flush(30)
-
+    write = partial(write_aged, ground)
     with ground.running("plain", begin="latest") as run:
         write(0, 0)
         run.wait_for(lambda totals: totals.read == 5)
@@ -185,3 +187,19 @@ def test_rows_behind_the_clock_are_late_and_the_run_is_not_exact(tmp_path, broke
     assert shown["exact"] is False and shown["clock"] == 5
     text = run_cli("status", run.run, cwd=ground.folder).out
     assert "not exact: 5 rows came behind a frontier that the clock had moved" in text
+
+
+def test_the_archive_of_a_topic_with_create_times_is_in_order(tmp_path, broker, topic, spark):
+    ground = Ground(tmp_path, broker, topic, spark, slack=0)
+    ground.make(plays=2, message_timestamp_type="CreateTime")
+    for number, ages in enumerate(((3, 0), (30, 1), (60, 90)), 1):
+        for partition, age in enumerate(ages):
+            write_aged(ground, partition, age)
+        ground.capture("plays")
+        rows = ground.rows("events.plays")
+        rows.sort(key=lambda row: (row["log_partition"], row["log_offset"]))
+        assert len(rows) == 10 * number
+        for before, after in pairwise(rows):
+            in_order = before["ingest_ts"] <= after["ingest_ts"]
+            assert in_order or before["log_partition"] < after["log_partition"]
+    assert ground.project.archive("plays").check().is_clean

@@ -85,6 +85,27 @@ def test_rows_that_come_behind_the_frontier_are_one_slice_however_many(tmp_path)
     assert found.frontier == BEGIN + 60 * SECOND + MILLISECOND
 
 
+@pytest.mark.parametrize("lead", [2, 5, 30])
+def test_a_row_ahead_of_its_time_holds_its_partition_and_nothing_else(tmp_path, lead):
+    """Create time: the rows behind it wait until the frontier has passed it."""
+    log = FakeLog(partitions=[[], []])
+    slices, place = slices_of(tmp_path, log, max_rows=20), at(BEGIN, p0=0, p1=0)
+    for second in range(60):
+        log.drift = lead * SECOND if second == 5 else 0
+        log.append(0)
+        log.drift = 0
+        for partition in (0, 1):
+            log.append(partition, 9)
+        log.clock += SECOND
+        for _ in range(4):
+            place = slices.decide(place, WIDE, None) or place
+        assert log.clock - place.frontier <= SLACK + SECOND
+        assert place.positions is not None
+        is_held = second >= 5 and place.frontier <= BEGIN + (5 + lead) * SECOND
+        assert place.positions["1"] == len(log.partitions[1])
+        assert place.positions["0"] == (50 if is_held else len(log.partitions[0]))
+
+
 def test_uses_of_one_stream_share_the_pause_between_slices(tmp_path):
     log = FakeLog(clock=BEGIN + SECOND)
     one, other = (slices_of(tmp_path, log, trigger=3600 * SECOND) for _ in range(2))

@@ -8,7 +8,7 @@ import pytest
 
 from tidemill.planning.manifest import SourcePin
 from tidemill.sources.base import MARK, Piece, stream_schema
-from tidemill.sources.reading import SliceTask, read_task
+from tidemill.sources.reading import Followed, SliceTask, read_task
 from tidemill.sources.sidefile import Counts, read_side_files
 from tidemill.types import SECOND, to_micros
 
@@ -38,18 +38,23 @@ class Rows:
         yield pa.RecordBatch.from_pylist(made, SCHEMA).select(columns)
 
 
-def run(folder, reader: Rows, floor: float, *, keep_all: bool = False, end: int = 0):
-    """The rows given on, the counts, and the rows set aside."""
+def task_of(folder, reader: Rows, floor: float, *, keep_all: bool = False, end: int = 0):
+    """A task that reads these rows of a slice from ``floor`` on."""
     pin = SourcePin(
         "plays", "kafka", "t", "event", "ingest", LATENESS, SKEW, ("n",), partition="part",
         offset="pos", keep_all=keep_all,
     )  # fmt: skip
-    task = SliceTask(
+    return SliceTask(
         source="plays", pin=pin, reader=reader,
         pieces=(Piece((0, 5, end or 5 + len(reader.rows)), 0, 0, 0),), columns=tuple(SCHEMA.names),
         schema=stream_schema(pin, SCHEMA), mark=None, side=(folder.as_uri(), "plays/0-1/0.arrow"),
         lane=(0, 1), event_range=None, floor=T0 + int(floor * SECOND),
     )  # fmt: skip
+
+
+def run(folder, reader: Rows, floor: float, **how):
+    """The rows given on, the counts, and the rows set aside."""
+    task = task_of(folder, reader, floor, **how)
     given = [row for batch in read_task(task) for row in batch.to_pylist()]
     assert not any(row[MARK] for row in given)
     counts, aside = read_side_files(folder.as_uri(), ["plays/0-1/0.arrow"])
@@ -83,3 +88,15 @@ def test_an_archive_keeps_rows_behind_and_counts_them(tmp_path):
     assert counts == Counts(
         on_time=4, clock=2, newest={"0": T0 + 101 * SECOND}, gaps={"0": [(9, 11)]}
     )
+
+
+def test_ingest_times_of_an_archive_never_fall_behind_the_slice(tmp_path):
+    reader = Rows((99, 99, None), (98, 98, None), (100, 101, None))
+    task = task_of(tmp_path, reader, 100, keep_all=True)
+    (rows,) = reader.read(task.pieces[0], task.columns)
+    seen = Followed(task).see(rows)
+    assert seen.drop_columns("ingest").equals(rows.drop_columns("ingest"))
+    times = [to_micros(at) - T0 for at in seen.column("ingest").to_pylist()]
+    assert times == [100 * SECOND, 100 * SECOND, 101 * SECOND]
+    _, counts, _ = run(tmp_path, Rows((99, 99, None)), 100, keep_all=True)
+    assert counts.newest == {"0": T0 + 100 * SECOND}

@@ -46,9 +46,8 @@ def read_task(task: SliceTask) -> Iterator[pa.RecordBatch]:
     """Yield the on-time rows, write the side file, yield the mark."""
     counts, aside = Counts(), []
     followed = Followed(task) if task.pin.keep_all else None
-    for rows in _rows(task):
-        if followed is not None:
-            followed.see(rows)
+    for read in _rows(task):
+        rows = read if followed is None else followed.see(read)
         judged = judge(rows, task.pin, task.floor)
         batch, found = _on_time(judged, task)
         counts += found
@@ -78,10 +77,14 @@ class Followed:
         self.next = {partition: start for partition, (start, _) in self.ranges.items()}
         self.floor, self.behind = task.floor or 0, 0
 
-    def see(self, rows: pa.RecordBatch) -> None:
-        """Rows of one partition, in the log's order."""
+    def see(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Rows of one partition, in the log's order; their ingest times, made never to fall.
+
+        A row that is older than the slice's start, by its producer's clock, came after rows that
+        are not: it was ingested no earlier than they.
+        """
         if not rows.num_rows:
-            return
+            return rows
         partition = rows.column(self.pin.partition)[0].as_py()
         offsets = rows.column(self.pin.offset).to_numpy()
         before = np.concatenate([[self.next[partition] - 1], offsets[:-1]])
@@ -89,9 +92,19 @@ class Followed:
             gap = (int(before[index]) + 1, int(offsets[index]) - 1)
             self.gaps.setdefault(str(partition), []).append(gap)
         self.next[partition] = int(offsets[-1]) + 1
-        ingest = rows.column(self.pin.ingest_time).cast(pa.int64()).to_numpy()
-        self.newest[str(partition)] = int(ingest[-1])
-        self.behind += int((ingest < self.floor).sum())
+        ingest = rows.column(self.pin.ingest_time).cast(pa.int64())
+        self.newest[str(partition)] = max(ingest[-1].as_py(), self.floor)
+        behind = pc.sum(pc.less(ingest, self.floor)).as_py()
+        if not behind:
+            return rows
+        self.behind += behind
+        return self._lifted(rows, ingest)
+
+    def _lifted(self, rows: pa.RecordBatch, ingest: pa.Array) -> pa.RecordBatch:
+        at = rows.schema.get_field_index(self.pin.ingest_time)
+        field = rows.schema.field(at)
+        times = pc.max_element_wise(ingest, self.floor).cast(field.type)
+        return rows.set_column(at, field, times)
 
     def counts(self) -> Counts:
         """All that was seen, when every range is read."""
