@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from tests.live.yard import Yard, cut
+from tidemill.archive.catalog import open_catalog
 from tidemill.project import Until
 from tidemill.testing import assert_same_rows
 from tidemill.types import from_micros
@@ -47,3 +48,14 @@ def test_live_equals_backfill_equals_hybrid(pipeline, tmp_path, broker, topic, s
     other = cut(yard.rows("marts.hybrid"), None, closed, "window_start")
     assert_same_rows(other, one, "live and hybrid")
     assert len(one) > len(found)
+
+
+def test_a_run_that_reads_no_history_holds_nothing_of_the_archive(tmp_path, broker, topic, spark):
+    broker.create_topic(topic)
+    yard = Yard(tmp_path, broker, topic, spark)
+    yard.produce(1, 30, 1)
+    yard.capture()
+    live = yard.project.run("each", until=Until(length="3 s"), spark=spark)
+    assert live.totals.batches > 0
+    archive = open_catalog(yard.project.loaded).load_table("events.plays")
+    assert not [name for name in archive.metadata.refs if live.run in name]

@@ -2,6 +2,7 @@
 
 import random
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
@@ -75,8 +76,8 @@ def test_a_run_follows_the_archive_that_another_run_writes(tmp_path, broker, top
     ground.assert_backfill_equal(followed, last=last)
 
 
-def test_a_run_follows_a_table_that_somebody_else_writes(tmp_path, broker, topic, spark):
-    ground = Ground(tmp_path, broker, topic, spark)
+def foreign_table(ground: Ground) -> Callable[..., None]:
+    """The table ``events.foreign``, its stream and pipeline; what appends rows so many s old."""
     add_tail(ground, "foreign", "events.foreign", slack="1 s")
     catalog = open_catalog(ground.project.loaded)
     catalog.create_namespace_if_not_exists("events")
@@ -93,6 +94,35 @@ def test_a_run_follows_a_table_that_somebody_else_writes(tmp_path, broker, topic
         ]  # fmt: skip
         catalog.load_table("events.foreign").append(pa.Table.from_pylist(rows, FOREIGN))
 
+    return append
+
+
+def test_rows_that_came_behind_the_seam_while_history_was_read_are_told(
+    tmp_path, broker, topic, spark
+):
+    ground = Ground(tmp_path, broker, topic, spark)
+    append = foreign_table(ground)
+    ground.config["pipelines"]["foreign"]["max_misalignment"] = "1 s"
+    ground.save()
+    append(20, age=30.0)
+    project = ground.project
+    start = datetime.now(UTC) - timedelta(minutes=10)
+    manifest = project.prepare(project.plan_run("foreign", start, into="marts.h", spark=spark))
+    append(4, age=10.0)  # behind the seam that was just planned
+    time.sleep(3)  # and the table is ahead of it by more than the misalignment
+    append(6)
+    until = Until(moment=datetime.now(UTC) + timedelta(seconds=1))
+    found = project.resume(manifest.run, until=until, spark=spark)
+    assert found.totals.read == 30
+    reasons = [row["reason"] for row in ground.rows("marts.h__late")]
+    assert reasons.count("clock") == found.totals.clock > 0
+    assert found.phase is not None and not found.phase.is_exact
+
+
+def test_a_run_follows_a_table_that_somebody_else_writes(tmp_path, broker, topic, spark):
+    ground = Ground(tmp_path, broker, topic, spark)
+    append = foreign_table(ground)
+    catalog = open_catalog(ground.project.loaded)
     append(20)
     started = datetime.now(UTC) - timedelta(minutes=10)
     with ground.running("foreign", begin="earliest", trigger="200 ms") as run:

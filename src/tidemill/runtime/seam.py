@@ -41,7 +41,7 @@ class SeamWatch:
         self.loaded, self.folder, self.manifest = loaded, folder, manifest
         self._course = read_course(folder.path, manifest)
         self._looked = 0.0
-        self._released = self._course.is_live and not self._course.has_history
+        self._released = False
 
     def look(self) -> None:
         """Called often by the driver; cheap until there is something to decide."""
@@ -80,6 +80,9 @@ class SeamWatch:
         clock = time.time_ns() // 1_000  # before the snapshots are chosen
         pins = {name: self._current(catalog, pin) for name, pin in self.manifest.sources.items()}
         legs = {name: archive_leg(catalog, pin, clock) for name, pin in pins.items()}
+        # A table that does not say how far it is complete is followed by its snapshots, live: only
+        # there rows are found that came behind what the clock allowed.
+        legs = {name: leg for name, leg in legs.items() if leg.positions}
         seams = course.seams()
         if any(leg.seam - seams[name] > self.manifest.misalignment for name, leg in legs.items()):
             return self._extend(catalog, course, pins, legs)
@@ -99,10 +102,8 @@ class SeamWatch:
         self, catalog: Catalog, course: Course, pins: dict[str, SourcePin], legs: dict[str, Leg]
     ) -> Course:
         seams = course.seams()
-        legs = {
-            name: leg if leg.seam > seams[name] else course.legs(name)[-1]
-            for name, leg in legs.items()
-        }
+        known = {name: course.legs(name)[-1] for name in pins}
+        legs = known | {name: leg for name, leg in legs.items() if leg.seam > seams[name]}
         number = len(course.extensions) + 1
         low, high = min(seams.values()), max(leg.seam for leg in legs.values())
         extents = []
