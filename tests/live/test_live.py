@@ -6,7 +6,9 @@ import pytest
 
 from tests.live.yard import Yard, cut
 from tidemill.archive.catalog import open_catalog
+from tidemill.errors import SourceError
 from tidemill.project import Until
+from tidemill.runtime import planner
 from tidemill.testing import assert_same_rows
 from tidemill.types import from_micros
 
@@ -59,3 +61,36 @@ def test_a_run_that_reads_no_history_holds_nothing_of_the_archive(tmp_path, brok
     assert live.totals.batches > 0
     archive = open_catalog(yard.project.loaded).load_table("events.plays")
     assert not [name for name in archive.metadata.refs if live.run in name]
+
+
+def expire_all_but_one(yard: Yard) -> None:
+    table = open_catalog(yard.project.loaded).load_table("events.plays")
+    old = [found.snapshot_id for found in table.metadata.snapshots[:-1]]
+    table.maintenance.expire_snapshots().by_ids(old).commit()
+
+
+def test_snapshots_that_go_while_a_run_is_planned(tmp_path, broker, topic, spark, monkeypatch):
+    """The code is analysed for seconds; an archive that is written meanwhile expires its own."""
+    broker.create_topic(topic)
+    yard = Yard(tmp_path, broker, topic, spark)
+    yard.produce(1, 30, 1)
+    yard.capture()
+    slow = planner._facts
+
+    def facts(*arguments):
+        found = slow(*arguments)
+        yard.produce(2, 10, 1)
+        yard.capture()
+        expire_all_but_one(yard)
+        return found
+
+    monkeypatch.setattr(planner, "_facts", facts)
+    start = datetime.now(UTC) - timedelta(minutes=5)
+    plan = yard.project.plan_run("each", start, spark=spark)
+    monkeypatch.undo()
+    yard.produce(3, 10, 1)
+    yard.capture()
+    expire_all_but_one(yard)
+    with pytest.raises(SourceError, match="was expired before the run could pin it"):
+        yard.project.prepare(plan)
+    assert [run.pipeline for run in yard.project.runs()] == ["archive:plays"] * 3

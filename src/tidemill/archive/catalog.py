@@ -101,8 +101,16 @@ def pin_snapshot(table: Table, snapshot: int, run: str) -> None:
 
 
 def _pin(table: Table, snapshot: int, tag: str) -> None:
-    if tag not in table.metadata.refs:
-        table.manage_snapshots().create_tag(snapshot, tag).commit()
+    if tag in table.metadata.refs:
+        return
+    if table.metadata.snapshot_by_id(snapshot) is None:
+        raise SourceError(
+            f"the snapshot {snapshot} was expired before the run could pin it",
+            where=f"table {'.'.join(table.name())}",
+            fix="try again: a plan of known code takes a second; or keep snapshots for longer",
+            snapshot=snapshot,
+        )
+    table.manage_snapshots().create_tag(snapshot, tag).commit()
 
 
 def unpin_snapshot(table: Table, run: str) -> None:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tidemill.archive.catalog import load_table
+from tidemill.archive.index import require_snapshot
 from tidemill.archive.reached import frontier_of, read_reached, topic_of
 from tidemill.config.stream import FilesLive, IcebergArchive, KafkaLive
 from tidemill.errors import PlanError, SourceError
@@ -107,8 +108,9 @@ def archive_leg(catalog: Catalog, pin: SourcePin, clock: int) -> Leg:
 
     ``clock`` (µs) was read before the snapshot was chosen.
     """
-    metadata = load_table(catalog, pin.location, f"stream {pin.stream}").metadata
-    reached = {} if pin.snapshot is None else read_reached(metadata, pin.snapshot)
+    table = load_table(catalog, pin.location, f"stream {pin.stream}")
+    require_snapshot(table, pin)
+    reached = {} if pin.snapshot is None else read_reached(table.metadata, pin.snapshot)
     seam = frontier_of(reached)
     if seam is None and not is_kafka(pin):
         assert pin.live is not None

@@ -67,6 +67,8 @@ def make_plan(
     streams = known.streams if known else load_pipeline(loaded, request.pipeline).streams
     opened = _open_sources(loaded, catalog, request, streams)
     facts = _facts(loaded, request.pipeline, opened, known, spark)
+    if known is None:  # that took its time: a table may have expired the snapshot meanwhile
+        opened = _open_sources(loaded, catalog, request, streams)
     allowed = check_allowed(request.pipeline, facts.usages, config.allow)
     check_outputs(request.pipeline, config, facts)
     warm_up = config.warm_up if request.warm_up is None else request.warm_up
