@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 
 from tidemill import errors
 from tidemill.errors import RunError, TidemillError
-from tidemill.planning.offsets import latest_entry
 from tidemill.planning.requests import Goal
 from tidemill.runtime.feeds import has_feed, is_past
 from tidemill.runtime.registry import BatchRecord, Registry, RunState
+from tidemill.runtime.throttle import Throttle
 from tidemill.sources.control import read_control, update_control
 from tidemill.types import FOREVER_MICROS
 
@@ -61,13 +61,13 @@ class Driver:
         self._ended = threading.Event()
         self._idle = threading.Event()
         self._stopping = threading.Event()
-        self._rows = 0
         self._frontier = self.manifest.frontiers[0]
 
     def run(self, frame: DataFrame) -> RunState:
         """Run the query; returns how it ended. Raises what made it fail."""
         self._began = time.monotonic()
-        self._throttle()
+        self._throttle = Throttle(self.folder, self.manifest)
+        self._throttle.look()
         query = (
             frame.writeStream.foreachBatch(self._handle)
             .option("checkpointLocation", str(self.folder.checkpoint))
@@ -96,7 +96,7 @@ class Driver:
         except BaseException as error:
             self._failure = error
             raise
-        self._rows += record.on_time + record.late + record.dead
+        self._throttle.count(batch, record.on_time + record.late + record.dead)
         self._frontier = record.frontier
         self.on_batch(record)
         if record.frontier >= FOREVER_MICROS:
@@ -107,7 +107,7 @@ class Driver:
         while True:
             self._await(query)
             control = read_control(self.folder.path)
-            self._throttle()
+            self._throttle.look()
             if self.seam is not None:
                 self.seam.look()
             if self.logs is not None:
@@ -167,33 +167,6 @@ class Driver:
             fix=f"correct the cause, then 'tidemill resume {self.manifest.run}'; "
             "--verbose shows the trace",
         )
-
-    def _throttle(self) -> None:
-        """Under a rate, release the next slice only when the rows before it have had their time."""
-        if self.manifest.steps:
-            self._step()
-        if self.manifest.rate is None or not self.manifest.ends:
-            return  # a live source keeps the rate itself, by the rows of its slices
-        due = self._rows / self.manifest.rate
-        if time.monotonic() - self._began >= due:
-            following = next((f for f in self.manifest.frontiers if f > self._frontier), None)
-        else:
-            following = self._frontier
-        if following is not None and read_control(self.folder.path).released != following:
-            update_control(self.folder.path, released=following)
-
-    def _step(self) -> None:
-        """Sources take the steps of a lost run together: release one when the last is taken."""
-        entry = latest_entry(self.folder.checkpoint)
-        at = entry.slowest() if entry else {}
-        left = [
-            step
-            for step in self.manifest.steps
-            if any(at.get(source, 0) < frontier for source, frontier in step.items())
-        ]
-        released = left[0] if left else {}
-        if read_control(self.folder.path).sources != released:
-            update_control(self.folder.path, sources=released)
 
 
 def _cause(text: str) -> str:
