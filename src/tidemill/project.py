@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,7 +18,7 @@ from tidemill.planning.manifest import Manifest
 from tidemill.planning.manifesting import pipeline_manifest
 from tidemill.planning.plan import BackfillPlan
 from tidemill.planning.requests import Length, Until, When, request, run_request
-from tidemill.runtime.lease import hold_lease, is_held
+from tidemill.runtime.lease import hold_lease, hold_watch, is_held, is_watched
 from tidemill.runtime.phase import read_phase
 from tidemill.runtime.planner import code_fingerprint, make_plan
 from tidemill.runtime.registry import BatchRecord, Registry, RunRecord, RunState
@@ -260,10 +260,31 @@ class Project:
         return self._fix(capture_manifest(self.loaded, streams, now, new_run_id(now), pause))
 
     def stop(self, run: str) -> RunResult:
-        """End a run's driver cleanly after its current slice; `resume` goes on from there."""
-        self._require_driven(run)
-        update_control(RunFolder.of(self.loaded.home, run).path, stopping=True)
+        """End a run's driver cleanly after its current slice; `resume` goes on from there.
+
+        A supervised run that has no driver at the moment gets no other.
+        """
+        folder = RunFolder.of(self.loaded.home, run)
+        if not is_watched(folder.path):
+            self._require_driven(run)
+        update_control(folder.path, stopping=True)
         return self.status(run)
+
+    @contextlib.contextmanager
+    def supervised(self, run: str) -> Iterator[Callable[[], bool]]:
+        """Hold a run for a supervisor; gives what tells whether somebody has ended it."""
+        folder = RunFolder.of(self.loaded.home, run)
+
+        def is_over() -> bool:
+            is_cancelled = self.registry.get(run).state is RunState.CANCELLED
+            return is_cancelled or read_control(folder.path).stopping
+
+        with hold_watch(folder.path, run):
+            update_control(folder.path, stopping=False)
+            yield is_over
+            record = self.status(run)
+            if record.state is RunState.FAILED and is_over():
+                self.registry.set_state(run, RunState.STOPPED, record.error)
 
     def resume(
         self,

@@ -137,13 +137,15 @@ def keep_going(project: Project, run: str, config: Path, goal: Until | None) -> 
     """Drive a prepared run in processes of its own, started again when they die."""
     from tidemill.runtime.supervisor import supervise
 
-    supervise(
-        [sys.executable, "-m", "tidemill.cli", "resume", run, "--config", str(config)],
-        lambda: project.registry.totals(run).batches,
-        say=lambda text: click.echo(text, err=True),
-        goal=None if goal is None else goal.goal(datetime.now(UTC)),
-        error=lambda: project.registry.get(run).error,
-    )
+    with project.supervised(run) as is_over:
+        supervise(
+            [sys.executable, "-m", "tidemill.cli", "resume", run, "--config", str(config)],
+            lambda: project.registry.totals(run).batches,
+            say=lambda text: click.echo(text, err=True),
+            goal=None if goal is None else goal.goal(datetime.now(UTC)),
+            error=lambda: project.registry.get(run).error,
+            is_over=is_over,
+        )
     return project.status(run)
 
 
