@@ -17,7 +17,7 @@ from tidemill.errors import RunError
 from tidemill.planning.manifest import Manifest
 from tidemill.planning.manifesting import pipeline_manifest
 from tidemill.planning.plan import BackfillPlan
-from tidemill.planning.requests import Length, Until, When, request, run_request
+from tidemill.planning.requests import Goal, Length, Until, When, request, run_request
 from tidemill.runtime.lease import hold_lease, hold_watch, is_held, is_watched
 from tidemill.runtime.phase import read_phase
 from tidemill.runtime.planner import code_fingerprint, make_plan
@@ -330,9 +330,20 @@ class Project:
             on_progress(Progress(manifest, registry.totals(manifest.run), batch))
 
         folder = RunFolder.of(self.loaded.home, manifest.run)
-        goal = None if until is None else until.goal(datetime.now(UTC))
+        goal = self.goal(manifest, until)
         execute(self.loaded, folder, registry, report, spark=spark, goal=goal)
         return self.status(manifest.run)
+
+    def goal(self, manifest: Manifest, until: Until | None) -> Goal | None:
+        """When a run stops by itself if it begins now."""
+        if until is None:
+            return None
+        now, complete = datetime.now(UTC), None
+        if until.caught_up:
+            from tidemill.sources.tail import complete_tails
+
+            complete = complete_tails(open_catalog(self.loaded), manifest.sources.values())
+        return until.goal(now, complete)
 
     def rewind(self, run: str, batch: int | None = None) -> Rewound:
         """Take a run that is not driven back to a batch; `resume` runs the ones after it again.

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from tidemill import errors
 from tidemill.errors import RunError, TidemillError
+from tidemill.planning.offsets import committed_entry
 from tidemill.planning.requests import Goal
 from tidemill.runtime.feeds import has_feed, is_past
 from tidemill.runtime.registry import BatchRecord, Registry, RunState
@@ -56,12 +57,13 @@ class Driver:
     logs: LogWatch | None = None
 
     def __post_init__(self) -> None:
-        """Nothing has run yet."""
+        """Nothing has run yet, or another driver's batches have."""
         self._failure: BaseException | None = None
         self._ended = threading.Event()
         self._idle = threading.Event()
         self._stopping = threading.Event()
-        self._frontier = self.manifest.frontiers[0]
+        done = committed_entry(self.folder.checkpoint)
+        self._frontier = min(done.slowest().values()) if done else self.manifest.frontiers[0]
 
     def run(self, frame: DataFrame) -> RunState:
         """Run the query; returns how it ended. Raises what made it fail."""
