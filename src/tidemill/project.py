@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,8 +17,8 @@ from tidemill.errors import RunError
 from tidemill.planning.manifest import Manifest
 from tidemill.planning.manifesting import pipeline_manifest
 from tidemill.planning.plan import BackfillPlan
-from tidemill.planning.requests import Length, Until, When, request, run_request
-from tidemill.runtime.lease import hold_lease, is_held
+from tidemill.planning.requests import Goal, Length, Until, When, request, run_request
+from tidemill.runtime.lease import hold_lease, hold_watch, is_held, is_watched
 from tidemill.runtime.phase import read_phase
 from tidemill.runtime.planner import code_fingerprint, make_plan
 from tidemill.runtime.registry import BatchRecord, Registry, RunRecord, RunState
@@ -266,10 +266,31 @@ class Project:
         return log_risks(self.loaded, manifest.sources)
 
     def stop(self, run: str) -> RunResult:
-        """End a run's driver cleanly after its current slice; `resume` goes on from there."""
-        self._require_driven(run)
-        update_control(RunFolder.of(self.loaded.home, run).path, stopping=True)
+        """End a run's driver cleanly after its current slice; `resume` goes on from there.
+
+        A supervised run that has no driver at the moment gets no other.
+        """
+        folder = RunFolder.of(self.loaded.home, run)
+        if not is_watched(folder.path):
+            self._require_driven(run)
+        update_control(folder.path, stopping=True)
         return self.status(run)
+
+    @contextlib.contextmanager
+    def supervised(self, run: str) -> Iterator[Callable[[], bool]]:
+        """Hold a run for a supervisor; gives what tells whether somebody has ended it."""
+        folder = RunFolder.of(self.loaded.home, run)
+
+        def is_over() -> bool:
+            is_cancelled = self.registry.get(run).state is RunState.CANCELLED
+            return is_cancelled or read_control(folder.path).stopping
+
+        with hold_watch(folder.path, run):
+            update_control(folder.path, stopping=False)
+            yield is_over
+            record = self.status(run)
+            if record.state is RunState.FAILED and is_over():
+                self.registry.set_state(run, RunState.STOPPED, record.error)
 
     def resume(
         self,
@@ -315,9 +336,20 @@ class Project:
             on_progress(Progress(manifest, registry.totals(manifest.run), batch))
 
         folder = RunFolder.of(self.loaded.home, manifest.run)
-        goal = None if until is None else until.goal(datetime.now(UTC))
+        goal = self.goal(manifest, until)
         execute(self.loaded, folder, registry, report, spark=spark, goal=goal)
         return self.status(manifest.run)
+
+    def goal(self, manifest: Manifest, until: Until | None) -> Goal | None:
+        """When a run stops by itself if it begins now."""
+        if until is None:
+            return None
+        now, complete = datetime.now(UTC), None
+        if until.caught_up:
+            from tidemill.sources.tail import complete_tails
+
+            complete = complete_tails(open_catalog(self.loaded), manifest.sources.values())
+        return until.goal(now, complete)
 
     def rewind(self, run: str, batch: int | None = None) -> Rewound:
         """Take a run that is not driven back to a batch; `resume` runs the ones after it again.

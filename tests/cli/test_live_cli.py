@@ -16,6 +16,7 @@ import pytest
 
 from tests.kafka.broker import Broker
 from tests.live.yard import Yard
+from tidemill.errors import RunError
 from tidemill.project import Project
 from tidemill.types import parse_instant, show_instant
 
@@ -128,6 +129,24 @@ def test_a_supervised_driver_comes_back_and_stops_with_its_supervisor(terminal: 
     assert (result["state"], result["rows"]["in"]) == ("stopped", terminal.produced)
     rows = terminal.yard.rows("marts.supervised")
     assert len(rows) == len({(row["show"], row["window_start"]) for row in rows}) > 0
+
+
+def test_a_supervised_run_is_stopped_while_it_has_no_driver(terminal: Terminal) -> None:
+    terminal.produce(20)
+    command = ("run", "counted", "--start", "earliest", "--into", "marts.waiting")
+    process = terminal.start(*command, "--supervise")
+    run = terminal.begun(process)
+    await_that(lambda: terminal.read(run) > 0, process)
+    kill_driver(process)
+    assert process.stderr is not None
+    while "starting it again in 1 s" not in process.stderr.readline():
+        assert process.poll() is None
+    terminal.project.stop(run)
+    out, err = process.communicate(timeout=240)
+    assert (process.returncode, json.loads(out)["state"]) == (0, "stopped")
+    assert err.endswith("the run was told to end: the driver is not started again\n")
+    with pytest.raises(RunError, match="is not running, it is stopped"):
+        terminal.project.stop(run)
 
 
 def test_a_supervisor_gives_up_what_is_hopeless(terminal: Terminal) -> None:

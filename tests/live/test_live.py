@@ -1,6 +1,8 @@
 """Live, archived, replayed, and from history into live: the same rows."""
 
+import time
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 
 import pytest
 
@@ -94,3 +96,26 @@ def test_snapshots_that_go_while_a_run_is_planned(tmp_path, broker, topic, spark
     with pytest.raises(SourceError, match="was expired before the run could pin it"):
         yard.project.prepare(plan)
     assert [run.pipeline for run in yard.project.runs()] == ["archive:plays"] * 3
+
+
+def test_a_rate_is_kept_in_history_too(tmp_path, broker, topic, spark):
+    broker.create_topic(topic, partitions=2)
+    yard = Yard(tmp_path, broker, topic, spark)
+    began = datetime.now(UTC)
+    yard.produce(1, 300, 2, pause=0.5)
+    yard.capture()
+    marks, rate = [], 25
+
+    def note(progress):
+        marks.append((time.monotonic(), progress.totals.read))
+
+    started = []
+    result = yard.project.run(
+        "counted", began, slice="500 ms", rate=rate, until=Until(caught_up=True), spark=spark,
+        on_start=lambda manifest: started.append(time.monotonic()), on_progress=note,
+    )  # fmt: skip
+    assert result.totals.read == 300
+    assert result.phase is not None and result.phase.name == "live"
+    pairs = [(at, read) for (_, read), (at, more) in pairwise(marks) if more > read]
+    assert len(pairs) > 3
+    assert all(at - started[0] >= read / rate for at, read in pairs), "it waits for its time"

@@ -76,6 +76,25 @@ def test_a_run_follows_the_archive_that_another_run_writes(tmp_path, broker, top
     ground.assert_backfill_equal(followed, last=last)
 
 
+def test_a_run_is_caught_up_with_an_archive_that_nobody_writes_now(tmp_path, broker, topic, spark):
+    ground = Ground(tmp_path, broker, topic, spark)
+    ground.make(plays=2)
+    add_tail(ground, "trail", "events.plays", positions=True)
+    chance = random.Random(3)
+    ground.produce(chance, 30)
+    ground.capture("plays")
+    caught_up, began = Until(length="120 s", caught_up=True), time.monotonic()
+    project = ground.project
+    first = project.run("trail", begin="earliest", until=caught_up, spark=spark)
+    assert first.totals.read == 30
+    again = project.resume(first.run, until=caught_up, spark=spark)
+    assert again.totals == first.totals, "there is nothing to wait for"
+    ground.produce(chance, 10)
+    ground.capture("plays")
+    assert project.resume(first.run, until=caught_up, spark=spark).totals.read == 40
+    assert time.monotonic() - began < 120
+
+
 def foreign_table(ground: Ground) -> Callable[..., None]:
     """The table ``events.foreign``, its stream and pipeline; what appends rows so many s old."""
     add_tail(ground, "foreign", "events.foreign", slack="1 s")

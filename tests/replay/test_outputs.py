@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from tests.replay.test_sources import T0, events, log, sums, table
+from tidemill.project import Progress
 from tidemill.sources.control import update_control
 from tidemill.testing import assert_same_rows, make_project, replay
 
@@ -208,3 +209,17 @@ def test_a_rate_is_kept(spark: "SparkSession", tmp_path: Path) -> None:
     result = replay(spark, project, slice="1h", rate=50).result
     assert result.state == "finished"
     assert time.monotonic() - began > 400 / 50, "the last of three slices starts after 400 rows"
+
+
+def test_a_run_with_a_rate_goes_on_after_a_stop(spark: "SparkSession", tmp_path: Path) -> None:
+    project = make_project(tmp_path, sums, {"plays": log(table(events()))}, time="t")
+    plan = project.plan("pipeline", T0, T0 + timedelta(days=1), slice="1h", rate=50, spark=spark)
+    run = project.prepare(plan).run
+
+    def stop(progress: Progress) -> None:
+        if progress.slices_done == 1:
+            project.stop(run)
+
+    stopped = project.resume(run, on_progress=stop, spark=spark)
+    assert (stopped.state, stopped.slices_done) == ("stopped", 1)
+    assert project.resume(run, spark=spark).state == "finished"

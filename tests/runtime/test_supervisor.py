@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from ast import literal_eval
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -15,6 +16,10 @@ from tidemill.cli.live import chosen_until
 from tidemill.errors import RunError
 from tidemill.planning.requests import Goal, Until
 from tidemill.runtime import supervisor
+from tidemill.runtime.executor import forget_orders
+from tidemill.runtime.lease import hold_watch
+from tidemill.runtime.run import RunFolder
+from tidemill.sources.control import Control, read_control, update_control
 from tidemill.types import parse_duration, to_micros
 
 
@@ -35,11 +40,18 @@ class Script:
     def count(self) -> int:
         return len(self.starts.read_text().splitlines()) if self.starts.exists() else 0
 
-    def supervise(self, goal: Goal | None = None, error: str | None = None) -> None:
+    def supervise(
+        self,
+        goal: Goal | None = None,
+        error: str | None = None,
+        is_over: Callable[[], bool] = lambda: False,
+    ) -> None:
         def batches() -> int:
             return self.count if self.works else 0
 
-        supervisor.supervise(self.command, batches, self.said.append, goal, lambda: error)
+        supervisor.supervise(
+            self.command, batches, self.said.append, goal, error=lambda: error, is_over=is_over
+        )
 
 
 @pytest.fixture(autouse=True)
@@ -89,6 +101,36 @@ def test_what_cannot_be_done_as_written_is_not_tried_again(tmp_path: Path) -> No
     with pytest.raises(RunError, match="cannot be done as written"):
         script.supervise()
     assert script.count == 1
+
+
+def test_a_run_that_is_ended_between_two_starts_is_not_started_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(supervisor, "_FIRST_PAUSE", 30.0)
+    script = Script(tmp_path, 1, 0, works=True)
+    began = time.monotonic()
+    script.supervise(is_over=lambda: time.monotonic() - began > 1.5)
+    assert time.monotonic() - began < 15
+    assert (script.count, script.said) == (
+        1,
+        [
+            "the driver ended with exit code 1; starting it again in 30 s",
+            "the run was told to end: the driver is not started again",
+        ],
+    )
+
+
+def test_a_driver_forgets_an_old_stop_but_not_one_of_its_supervisor(tmp_path: Path) -> None:
+    """It may have come while the driver was starting, when nobody was there to heed it."""
+    folder = RunFolder(tmp_path)
+    update_control(tmp_path, stopping=True, paused=True)
+    with hold_watch(tmp_path, "r"):
+        forget_orders(folder)
+        assert read_control(tmp_path) == Control(stopping=True)
+        with pytest.raises(RunError, match="has a supervisor already"), hold_watch(tmp_path, "r"):
+            pass
+    forget_orders(folder)
+    assert read_control(tmp_path) == Control()
 
 
 def test_a_later_start_has_what_is_left_of_the_goal(tmp_path: Path) -> None:

@@ -46,7 +46,7 @@ def capture(
     if supervise:
         manifest = project.prepare_capture(streams, trigger=trigger)
         announce(project, manifest, as_json)
-        finish(keep_going(project, manifest.run, config, goal), as_json)
+        finish(keep_going(project, manifest, config, goal), as_json)
         return
     from tidemill.cli.progress import ProgressLine
 

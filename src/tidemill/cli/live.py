@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -108,7 +108,7 @@ def run(pipeline: str, supervise: bool, config: Path, as_json: bool, **options: 
     manifest = _prepare(project, pipeline, given(options))
     announce(project, manifest, as_json)
     if supervise:
-        finish(keep_going(project, manifest.run, config, goal), as_json)
+        finish(keep_going(project, manifest, config, goal), as_json)
         return
     from tidemill.cli.progress import ProgressLine
 
@@ -136,17 +136,20 @@ def announce(project: Project, manifest: Manifest, as_json: bool) -> None:
         click.echo(f"risk: {redact(risk)}", err=True)
 
 
-def keep_going(project: Project, run: str, config: Path, goal: Until | None) -> RunResult:
+def keep_going(project: Project, manifest: Manifest, config: Path, goal: Until | None) -> RunResult:
     """Drive a prepared run in processes of its own, started again when they die."""
     from tidemill.runtime.supervisor import supervise
 
-    supervise(
-        [sys.executable, "-m", "tidemill.cli", "resume", run, "--config", str(config)],
-        lambda: project.registry.totals(run).batches,
-        say=lambda text: click.echo(text, err=True),
-        goal=None if goal is None else goal.goal(datetime.now(UTC)),
-        error=lambda: project.registry.get(run).error,
-    )
+    run = manifest.run
+    with project.supervised(run) as is_over:
+        supervise(
+            [sys.executable, "-m", "tidemill.cli", "resume", run, "--config", str(config)],
+            lambda: project.registry.totals(run).batches,
+            say=lambda text: click.echo(text, err=True),
+            goal=project.goal(manifest, goal),
+            error=lambda: project.registry.get(run).error,
+            is_over=is_over,
+        )
     return project.status(run)
 
 

@@ -96,6 +96,12 @@ def latest_entry(checkpoint: Path) -> BatchOffsets | None:
     return _entry(checkpoint, max(_batches(checkpoint), default=None))
 
 
+def committed_entry(checkpoint: Path) -> BatchOffsets | None:
+    """The newest entry whose batch Spark knows to be committed; None before the first."""
+    done = {int(path.name) for path in (checkpoint / "commits").glob("[0-9]*")}
+    return _entry(checkpoint, max(done.intersection(_batches(checkpoint)), default=None))
+
+
 def oldest_entry(checkpoint: Path) -> BatchOffsets | None:
     """The oldest entry that Spark keeps: a run can be taken back to it, but no further."""
     return _entry(checkpoint, min(_batches(checkpoint), default=None))

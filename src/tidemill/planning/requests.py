@@ -67,12 +67,17 @@ class Until:
     moment: When | None = None
     caught_up: bool = False
 
-    def goal(self, now: datetime) -> Goal:
-        """What the driver watches. Caught up: with all that the log had when the run began."""
-        moments = [now] if self.caught_up else []
-        moments += [] if self.moment is None else [_moment(self.moment)]
+    def goal(self, now: datetime, complete: int | None = None) -> Goal:
+        """What the driver watches. Caught up: with all that the log had when the run began.
+
+        A log that says itself how far it is ``complete`` (µs) may stay there for ever: the run is
+        caught up there, not when the clock has come by.
+        """
+        moments = [] if self.moment is None else [to_micros(_moment(self.moment))]
+        if self.caught_up:
+            moments.append(to_micros(now) if complete is None else min(to_micros(now), complete))
         seconds = None if self.length is None else parse_duration(self.length).total_seconds()
-        return Goal(seconds, max(map(to_micros, moments)) if moments else None)
+        return Goal(seconds, max(moments, default=None))
 
 
 def _moment(value: When) -> datetime:

@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING
 
 from tidemill import errors
 from tidemill.errors import RunError, TidemillError
+from tidemill.planning.offsets import committed_entry
 from tidemill.planning.requests import Goal
 from tidemill.runtime.feeds import has_feed, is_past
 from tidemill.runtime.registry import BatchRecord, Registry, RunState
+from tidemill.runtime.throttle import Throttle
 from tidemill.sources.control import read_control, update_control
 from tidemill.types import FOREVER_MICROS
 
@@ -55,18 +57,19 @@ class Driver:
     logs: LogWatch | None = None
 
     def __post_init__(self) -> None:
-        """Nothing has run yet."""
+        """Nothing has run yet, or another driver's batches have."""
         self._failure: BaseException | None = None
         self._ended = threading.Event()
         self._idle = threading.Event()
         self._stopping = threading.Event()
-        self._rows = 0
-        self._frontier = self.manifest.frontiers[0]
+        done = committed_entry(self.folder.checkpoint)
+        self._frontier = min(done.slowest().values()) if done else self.manifest.frontiers[0]
 
     def run(self, frame: DataFrame) -> RunState:
         """Run the query; returns how it ended. Raises what made it fail."""
         self._began = time.monotonic()
-        self._throttle()
+        self._throttle = Throttle(self.folder, self.manifest)
+        self._throttle.look()
         query = (
             frame.writeStream.foreachBatch(self._handle)
             .option("checkpointLocation", str(self.folder.checkpoint))
@@ -95,7 +98,7 @@ class Driver:
         except BaseException as error:
             self._failure = error
             raise
-        self._rows += record.on_time + record.late + record.dead
+        self._throttle.count(batch, record.on_time + record.late + record.dead)
         self._frontier = record.frontier
         self.on_batch(record)
         if record.frontier >= FOREVER_MICROS:
@@ -106,7 +109,7 @@ class Driver:
         while True:
             self._await(query)
             control = read_control(self.folder.path)
-            self._throttle()
+            self._throttle.look()
             if self.seam is not None:
                 self.seam.look()
             if self.logs is not None:
@@ -166,18 +169,6 @@ class Driver:
             fix=f"correct the cause, then 'tidemill resume {self.manifest.run}'; "
             "--verbose shows the trace",
         )
-
-    def _throttle(self) -> None:
-        """Under a rate, release the next slice only when the rows before it have had their time."""
-        if self.manifest.rate is None or not self.manifest.ends:
-            return  # a live source keeps the rate itself, by the rows of its slices
-        due = self._rows / self.manifest.rate
-        if time.monotonic() - self._began >= due:
-            following = next((f for f in self.manifest.frontiers if f > self._frontier), None)
-        else:
-            following = self._frontier
-        if following is not None and read_control(self.folder.path).released != following:
-            update_control(self.folder.path, released=following)
 
 
 def _cause(text: str) -> str:

@@ -17,7 +17,7 @@ from tidemill.planning.requests import Goal
 from tidemill.runtime.committer import Committer
 from tidemill.runtime.driver import Driver
 from tidemill.runtime.frames import Work, build_frame
-from tidemill.runtime.lease import hold_lease, record_jvm
+from tidemill.runtime.lease import hold_lease, is_watched, record_jvm
 from tidemill.runtime.logwatch import LogWatch
 from tidemill.runtime.registry import BatchRecord, Registry, RunState
 from tidemill.runtime.seam import SeamWatch
@@ -56,7 +56,7 @@ def execute(
     """Drive the run in this folder until it ends or stops. Safe to call again after any crash."""
     manifest = folder.read_manifest()
     with hold_lease(folder.path, manifest.run):
-        update_control(folder.path, paused=False, cancelled=False, stopping=False)
+        forget_orders(folder)
         registry.set_state(manifest.run, RunState.RUNNING)
         began = time.monotonic()
         try:
@@ -77,6 +77,14 @@ def execute(
             release(open_catalog(loaded), manifest)
         registry.set_state(manifest.run, state)
         return state
+
+
+def forget_orders(folder: RunFolder) -> None:
+    """What earlier drivers were told is over; to stop, a supervised run is told but once."""
+    changes = {"paused": False, "cancelled": False}
+    if not is_watched(folder.path):
+        changes["stopping"] = False
+    update_control(folder.path, **changes)
 
 
 def _in_our_words(error: BaseException, run: str) -> BaseException:

@@ -40,6 +40,17 @@ def hold_lease(folder: Path, run: str) -> Iterator[None]:
         yield
 
 
+@contextmanager
+def hold_watch(folder: Path, run: str) -> Iterator[None]:
+    """Supervise the run: its drivers come and go meanwhile, each with a lease of its own."""
+    with (folder / "watch").open("a") as file:
+        if not _locked(file, patience=1.0):
+            raise RunError(
+                f"the run {run} has a supervisor already", fix=f"'tidemill stop {run}' ends both"
+            )
+        yield
+
+
 def _locked(file: TextIO, patience: float) -> bool:
     deadline = time.monotonic() + patience
     while True:
@@ -54,8 +65,17 @@ def _locked(file: TextIO, patience: float) -> bool:
 
 def is_held(folder: Path) -> bool:
     """Whether a live driver holds the run."""
+    return _is_locked(folder / "lease")
+
+
+def is_watched(folder: Path) -> bool:
+    """Whether a live supervisor keeps the run going, be there a driver now or not."""
+    return _is_locked(folder / "watch")
+
+
+def _is_locked(path: Path) -> bool:
     try:
-        with (folder / "lease").open("r+") as file:
+        with path.open("r+") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except FileNotFoundError:
         return False

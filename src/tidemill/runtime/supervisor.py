@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from tidemill.planning.requests import Goal
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0
+_LOOK = 0.5
 _FRUITLESS = 5
 """So many starts in a row without a committed batch, and it gives up."""
 _DONE = (0, 130)
@@ -30,12 +31,15 @@ def supervise(
     batches: Callable[[], int],
     say: Callable[[str], None],
     goal: Goal | None = None,
+    *,
     error: Callable[[], str | None] = lambda: None,
+    is_over: Callable[[], bool] = lambda: False,
 ) -> None:
     """Run the command until it ends well. ``batches`` tells whether a start got anywhere.
 
     A signal to us is handed on to the driver, which then stops cleanly. What the driver says on
     stdout is left out: the caller shows how the run ended, once. ``error`` is why it failed last.
+    ``is_over`` tells that somebody ended the run while it had no driver: then none is started.
     """
     began, fruitless, pause = time.monotonic(), 0, _FIRST_PAUSE
     with _handing_on() as (stopping, drivers):
@@ -52,8 +56,20 @@ def supervise(
                 raise _given_up(code, fruitless, error())
             pause = _FIRST_PAUSE if fruitless == 0 else min(_LONGEST_PAUSE, pause * 2)
             say(f"the driver ended with exit code {code}; starting it again in {pause:.0f} s")
-            if stopping.wait(pause):
+            if _is_ended(pause, stopping, is_over):
+                if not stopping.is_set():
+                    say("the run was told to end: the driver is not started again")
                 return
+
+
+def _is_ended(pause: float, stopping: threading.Event, is_over: Callable[[], bool]) -> bool:
+    """Wait, but not for longer than until the run is ended."""
+    deadline = time.monotonic() + pause
+    while not is_over():
+        left = deadline - time.monotonic()
+        if left <= 0 or stopping.wait(min(left, _LOOK)):
+            return stopping.is_set()
+    return True
 
 
 def _given_up(code: int, fruitless: int, error: str | None) -> RunError:

@@ -25,9 +25,10 @@ from tidemill.sources.iceberg import IcebergReader
 from tidemill.sources.lag import Lag, is_due, write_lag, write_waiting
 from tidemill.sources.opening import WIDE
 from tidemill.sources.tasks import deal, pieces_of
-from tidemill.types import BEGINNING, from_micros, to_micros
+from tidemill.types import BEGINNING, MILLISECOND, from_micros, to_micros
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from datetime import timedelta
 
     import pyarrow as pa
@@ -47,8 +48,23 @@ def table_frontier(metadata: TableMetadata, snapshot: int | None, clock: int, sl
 
     The clock must have been read before the snapshot: what comes after it is not in there.
     """
-    said = None if snapshot is None else frontier_of(read_reached(metadata, snapshot))
+    said = _said(metadata, snapshot)
     return clock - slack if said is None else said
+
+
+def _said(metadata: TableMetadata, snapshot: int | None) -> int | None:
+    return None if snapshot is None else frontier_of(read_reached(metadata, snapshot))
+
+
+def complete_tails(catalog: Catalog, pins: Iterable[SourcePin]) -> int | None:
+    """How far all tables that are followed are complete now; None if none says so itself."""
+    found = []
+    for pin in pins:
+        if pin.live is not None and pin.live.kind == "iceberg":
+            table = load_table(catalog, pin.live.location, f"stream {pin.stream}")
+            found.append(_said(table.metadata, table.metadata.current_snapshot_id))
+    complete = min((said for said in found if said is not None), default=None)
+    return None if complete is None else complete // MILLISECOND * MILLISECOND
 
 
 def table_start(table: Table, pin: SourcePin, end: int) -> int:

@@ -1,0 +1,30 @@
+"""Requests: when a run without an end stops by itself."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from tidemill.planning.requests import Goal, Until
+from tidemill.types import SECOND, to_micros
+
+NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
+AT, HOUR = to_micros(NOW), 3_600 * SECOND
+
+
+@pytest.mark.parametrize(
+    ("complete", "frontier"),
+    [(None, AT), (AT - HOUR, AT - HOUR), (AT + HOUR, AT)],
+    ids=["a log of which the clock tells", "a table that stands still", "a table that is ahead"],
+)
+def test_caught_up_is_what_the_log_had(complete: int | None, frontier: int) -> None:
+    assert Until(caught_up=True).goal(NOW, complete) == Goal(frontier=frontier)
+
+
+def test_a_moment_is_waited_for_whatever_the_log_says() -> None:
+    later = NOW + timedelta(hours=1)
+    assert Until(moment=later).goal(NOW, AT - HOUR) == Goal(frontier=AT + HOUR)
+    assert Until("5 s", later, caught_up=True).goal(NOW, AT - HOUR) == Goal(5.0, AT + HOUR)
+
+
+def test_only_a_while_is_no_frontier() -> None:
+    assert Until("1 min").goal(NOW) == Goal(60.0)
