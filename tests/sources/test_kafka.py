@@ -176,6 +176,14 @@ def test_a_topic_s_settings_that_nobody_tells(broker, topic):
         log.time_type()
 
 
+def test_a_partition_that_a_broker_does_not_know_yet_is_waited_for(broker, topic):
+    broker.create_topic(topic)
+    log = KafkaLog({"bootstrap.servers": broker.brokers}, topic)
+    state = replace(log.look(), stable={0: 0, 1: 0})
+    with pytest.raises(LogAway, match="(?i)unknown (topic or )?partition"):
+        log.ends_at(SECOND, state)
+
+
 def test_the_times_of_the_rows_that_come_next(broker, topic):
     broker.create_topic(topic, partitions=3, message_timestamp_type="CreateTime")
     producer = Producer({"bootstrap.servers": broker.brokers, "linger.ms": 0})

@@ -93,7 +93,7 @@ class KafkaLog:
         return {number: at.offset for number, at in found.items()}
 
     def _places(self, partitions: list[int], place: str | int, isolation: Any) -> dict[int, Any]:
-        from confluent_kafka import TopicPartition, admin
+        from confluent_kafka import KafkaError, KafkaException, TopicPartition, admin
 
         specs: Any = admin.OffsetSpec  # type: ignore[attr-defined]
         spec = specs.for_timestamp(place) if isinstance(place, int) else getattr(specs, place)()
@@ -102,7 +102,13 @@ class KafkaLog:
             isolation_level=isolation,
             request_timeout=ANSWER,
         )
-        return {found.partition: answer.result() for found, answer in asked.items()}
+        try:
+            return {found.partition: answer.result() for found, answer in asked.items()}
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                raise
+            # The topic was there a moment ago: not all brokers know a new partition yet.
+            raise LogAway(f"topic {self.topic}: {error.args[0].str()}") from None
 
     def time_type(self) -> str | None:
         """``message.timestamp.type`` of the topic; None if we may not ask. Raises LogAway."""
