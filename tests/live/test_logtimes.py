@@ -27,7 +27,7 @@ def test_create_time_is_said_of_the_topics_that_have_it(tmp_path, broker, topic,
         live = run_cli("run", "both", *goal, cwd=tmp_path)
     assert [begun.code, text.code, shown.code, live.code] == [0] * 4, live.err
     (risk,) = [line for line in begun.err.splitlines() if line.startswith("risk: ")]
-    assert risk.startswith(f"risk: {weak}") and "is archived as older than it came" in risk
+    assert risk.startswith(f"risk: {weak}") and "is archived with the time its slice began" in risk
     (risk,) = [line for line in text.out.splitlines() if "create time" in line]
     assert risk.startswith(f"  • {weak}")
     assert "goes to late with the reason clock, and the run is no longer exact" in risk

@@ -93,7 +93,7 @@ def _weakness(pin: SourcePin) -> str:
     if pin.keep_all:
         return (
             "producers' clocks decide the ingest time; a row that comes behind the frontier is "
-            "archived as older than it came, the run is no longer exact, and a backfill may take "
+            "archived with the time its slice began, the run is no longer exact, and a backfill may take "
             "the row where a live run called it late"
         )
     return (
