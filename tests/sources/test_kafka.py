@@ -180,7 +180,7 @@ def test_a_partition_that_a_broker_does_not_know_yet_is_waited_for(broker, topic
     broker.create_topic(topic)
     log = KafkaLog({"bootstrap.servers": broker.brokers}, topic)
     state = replace(log.look(), stable={0: 0, 1: 0})
-    with pytest.raises(LogAway, match="(?i)unknown (topic or )?partition"):
+    with pytest.raises(LogAway, match=r"(?i)unknown (topic or )?partition"):
         log.ends_at(SECOND, state)
 
 

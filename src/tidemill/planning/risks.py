@@ -93,8 +93,8 @@ def _weakness(pin: SourcePin) -> str:
     if pin.keep_all:
         return (
             "producers' clocks decide the ingest time; a row that comes behind the frontier is "
-            "archived with the time its slice began, the run is no longer exact, and a backfill may take "
-            "the row where a live run called it late"
+            "archived with the time its slice began, the run is no longer exact, and a backfill "
+            "may take the row where a live run called it late"
         )
     return (
         "producers' clocks decide the ingest time; a row that comes behind the frontier goes to "
