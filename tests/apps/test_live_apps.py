@@ -4,6 +4,7 @@ The apps' own code and YAML, in a hurry: every duration of both, and all times o
 divided by the same number. So an hour takes three seconds, and ingest is real.
 """
 
+import json
 import os
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,6 +38,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 ROOT = Path(__file__).parents[2]
 SPEED, HOURS = 1_200, 5
 HOUR = timedelta(hours=1) / SPEED
+BROKEN = {"history": "broken in history", "live": '{"event_ts": "broken in live"}'}
 Rows = list[dict[str, Any]]
 
 
@@ -117,6 +120,20 @@ class LiveApp:
     def batches(self, run: str) -> int:
         return self.project.registry.totals(run).batches
 
+    def spoil(self, broker: Broker, value: str) -> None:
+        """A record in each topic that nobody can decode."""
+        for stream in self.project.config.streams.values():
+            assert isinstance(stream.live, KafkaLive)
+            broker.produce(stream.live.topic, [(0, None, value.encode())])
+
+    @contextmanager
+    def spoiling(self, broker: Broker, after: timedelta) -> Iterator[None]:
+        """The same beside the test, for what is history later on."""
+        timer = threading.Timer(after.total_seconds(), self.spoil, [broker, BROKEN["history"]])
+        timer.start()
+        yield
+        timer.join()
+
     def capture(self, until: Until, spark: "SparkSession") -> RunResult:
         streams = list(self.project.config.streams)
         return self.project.capture(streams, trigger="500 ms", until=until, spark=spark)
@@ -181,10 +198,11 @@ def test_live_equals_backfill_equals_hybrid(
     with app.running() as run:
         began = datetime.now(UTC)
         middle = began + 3 * HOUR
-        with app.producing(broker.brokers, HOURS, seed=1):
+        with app.producing(broker.brokers, HOURS, seed=1), app.spoiling(broker, 3.5 * HOUR):
             app.capture(Until(moment=began + 5 * HOUR), spark)
         with app.crossing(middle, spark) as crossing:
             with app.producing(broker.brokers, 2, seed=2):
+                app.spoil(broker, BROKEN["live"])
                 closing = app.closing(spark)
             end = datetime.now(UTC) + closing
             while min(app.frontier(run), app.frontier(crossing)) < end:
@@ -203,4 +221,6 @@ def test_live_equals_backfill_equals_hybrid(
         found = [app.aside(getattr(r, side), both) for r in (backfill, live, hybrid)]
         assert_same_rows(found[1], found[0], f"{side} rows of live and backfill")
         assert_same_rows(found[2], found[0], f"{side} rows of hybrid and backfill")
-        assert side == "dead" or found[0]
+        assert found[0], f"there are no {side} rows to compare"
+    broken = {(row["source"], json.loads(row["row"]).get("_raw")) for row in found[0]}
+    assert broken >= set(product(project.config.streams, BROKEN.values()))
