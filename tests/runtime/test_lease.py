@@ -82,8 +82,9 @@ def test_a_new_driver_waits_for_the_old_jvm(tmp_path):
         killer = threading.Timer(0.4, lambda: (ended.append(True), os.kill(jvm, signal.SIGKILL)))
         killer.start()
         began = time.monotonic()
-        with hold_lease(tmp_path, "r1"):
-            assert ended
+        held = []
+        with hold_lease(tmp_path, "r1", lambda: held.append(not ended)):
+            assert ended and held == [True], "orders that come while it waits are its own"
             assert 0.3 < time.monotonic() - began < 10
         killer.join()
 

@@ -106,6 +106,24 @@ def test_a_row_ahead_of_its_time_holds_its_partition_and_nothing_else(tmp_path, 
         assert place.positions["0"] == (50 if is_held else len(log.partitions[0]))
 
 
+def test_old_rows_in_a_backlog_do_not_slow_the_rest(tmp_path):
+    """Create time: an upload of old rows, in the middle of what waits."""
+    log = FakeLog()
+    for number in range(1_250):
+        log.clock += 10 * MILLISECOND
+        log.drift = -3_600 * SECOND if 600 <= number < 650 else 0
+        log.append(0)
+    log.clock += SECOND
+    slices, place = slices_of(tmp_path, log, max_rows=100), at(BEGIN, p0=0)
+    sizes = []
+    while (found := slices.decide(place, WIDE, None)) is not None:
+        assert place.positions and found.positions
+        sizes.append(found.positions["0"] - place.positions["0"])
+        place = found
+    assert place.positions == {"0": 1_250}
+    assert len(sizes) < 20 and max(sizes) <= 100 + 50
+
+
 def test_uses_of_one_stream_share_the_pause_between_slices(tmp_path):
     log = FakeLog(clock=BEGIN + SECOND)
     one, other = (slices_of(tmp_path, log, trigger=3600 * SECOND) for _ in range(2))

@@ -119,6 +119,7 @@ class Committer:
                 for source, end in now.ends.items()
                 if end.positions is not None
             },
+            apart=tuple(sorted(s for s, found in now.frontiers.items() if len({*found}) > 1)),
         )
 
     def _followed(
@@ -216,7 +217,7 @@ class Committer:
     ) -> list[DataFile]:
         """The files, unless a run whose checkpoint was lost has put their rows in already."""
         lost = self.manifest.discard.get(table)
-        if not (lost and files) or not is_given(lost, now.slowest(), now.watermark, took=took):
+        if not (lost and files) or not is_given(lost, now, took=took):
             return files
         io = self.catalog.load_table(table).io
         for file in files:
@@ -233,7 +234,7 @@ class Committer:
             (self.manifest.dead_table, aside.filter(dead)),
         ):
             lost = self.manifest.discard.get(name)
-            if len(rows) and not (lost and is_given(lost, now.slowest(), now.watermark, took=True)):
+            if len(rows) and not (lost and is_given(lost, now, took=True)):
                 table = self.catalog.load_table(name)
                 files = write_files(table.metadata, table.io, rows.combine_chunks())
                 commit_files(self.catalog, name, stamp, files)

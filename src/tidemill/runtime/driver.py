@@ -16,6 +16,7 @@ from tidemill.planning.offsets import committed_entry
 from tidemill.planning.requests import Goal
 from tidemill.runtime.feeds import has_feed, is_past
 from tidemill.runtime.registry import BatchRecord, Registry, RunState
+from tidemill.runtime.rewind import repeat_end
 from tidemill.runtime.throttle import Throttle
 from tidemill.sources.control import read_control, update_control
 from tidemill.types import FOREVER_MICROS
@@ -67,6 +68,7 @@ class Driver:
 
     def run(self, frame: DataFrame) -> RunState:
         """Run the query; returns how it ended. Raises what made it fail."""
+        repeat_end(self.folder)
         self._began = time.monotonic()
         self._throttle = Throttle(self.folder, self.manifest)
         self._throttle.look()

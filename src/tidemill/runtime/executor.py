@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tidemill.archive.catalog import load_table, open_catalog, unpin_snapshot
 from tidemill.errors import PlanError, RunError, SourceError, TidemillError
@@ -55,8 +55,7 @@ def execute(
 ) -> RunState:
     """Drive the run in this folder until it ends or stops. Safe to call again after any crash."""
     manifest = folder.read_manifest()
-    with hold_lease(folder.path, manifest.run):
-        forget_orders(folder)
+    with hold_lease(folder.path, manifest.run, lambda: forget_orders(folder, manifest)):
         registry.set_state(manifest.run, RunState.RUNNING)
         began = time.monotonic()
         try:
@@ -75,15 +74,19 @@ def execute(
                 registry.add_seconds(manifest.run, time.monotonic() - began)
         if state in (RunState.FINISHED, RunState.CANCELLED):
             release(open_catalog(loaded), manifest)
+        if state is RunState.STOPPED:
+            update_control(folder.path, stopping=False)  # it has: who goes on was not told to
         registry.set_state(manifest.run, state)
         return state
 
 
-def forget_orders(folder: RunFolder) -> None:
+def forget_orders(folder: RunFolder, manifest: Manifest) -> None:
     """What earlier drivers were told is over; to stop, a supervised run is told but once."""
-    changes = {"paused": False, "cancelled": False}
+    changes: dict[str, Any] = {"paused": False, "cancelled": False}
     if not is_watched(folder.path):
         changes["stopping"] = False
+    if manifest.steps:
+        changes["sources"] = {}  # earlier versions released steps here
     update_control(folder.path, **changes)
 
 

@@ -10,7 +10,7 @@ import fcntl
 import json
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TextIO
@@ -23,8 +23,13 @@ _PATIENCE = 120.0
 
 
 @contextmanager
-def hold_lease(folder: Path, run: str) -> Iterator[None]:
-    """Hold the run, or fail at once if another live driver does."""
+def hold_lease(
+    folder: Path, run: str, on_held: Callable[[], object] = lambda: None
+) -> Iterator[None]:
+    """Hold the run, or fail at once if another live driver does.
+
+    ``on_held`` is called before the old JVM is waited for: from then on orders are for this one.
+    """
     with (folder / "lease").open("a+") as file:
         if not _locked(file, patience=1.0):  # `is_held` holds it for a moment when it looks
             file.seek(0)
@@ -36,6 +41,7 @@ def hold_lease(folder: Path, run: str) -> Iterator[None]:
         file.truncate(0)
         file.write(str(os.getpid()))
         file.flush()
+        on_held()
         _await_old_jvm(folder, run)
         yield
 

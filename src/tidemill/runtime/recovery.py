@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
 
     from tidemill.planning.manifest import Manifest, SourcePin
+    from tidemill.planning.offsets import BatchOffsets
     from tidemill.planning.plan import BackfillPlan
 
 LATEST = "latest"
@@ -67,6 +68,12 @@ def find_lost(catalog: Catalog, tables: Iterable[str], run: str) -> tuple[str, d
 
 def _stamp(text: str) -> Stamp:
     value = json.loads(text)
+    if value.get("apart"):
+        raise PlanError(
+            f"in the last commit of the lost run the uses of {', '.join(value['apart'])} stood at "
+            "different places: what it had given beyond the slower one cannot be told apart",
+            fix="start a new run with --from, into another table, and compare",
+        )
     return Stamp(
         frontiers=value["frontiers"],
         before=value.get("before", {}),
@@ -88,22 +95,17 @@ def recover(manifest: Manifest, stamps: dict[str, Stamp]) -> Manifest:
     A table that the lost run never wrote had nothing to get before the batch of the newest commit.
     Of that one itself it may lack rows: the run may have died between two tables.
     """
-    newest = max(
-        stamps.values(), key=lambda stamp: (sum(stamp.frontiers.values()), stamp.watermark)
-    )
+    newest = _newest(stamps.values())
     tables = [sink.table for sink in manifest.sinks.values()]
-    is_closing = newest.before == newest.frontiers  # a batch without rows: the watermark counts
     unwritten = replace(
-        newest,
-        frontiers=newest.before or newest.frontiers,
-        watermark=newest.watermark - 1 if is_closing else newest.watermark,
+        newest, frontiers=newest.before or newest.frontiers, watermark=newest.watermark - 1
     )
     discard = {
         name: stamps.get(name, unwritten)
         for name in (*tables, manifest.late_table, manifest.dead_table)
     }
     steps = _steps(stamps.values(), set(manifest.sources))
-    sources = {name: _leg(manifest, name, steps, newest) for name in manifest.sources}
+    sources = {name: _leg(manifest, name, steps, stamps.values()) for name in manifest.sources}
     ends = [pin.leg.seam for pin in sources.values() if pin.leg is not None]
     low = min(manifest.boundaries[0], *(min(step.values()) for step in steps))
     return replace(
@@ -113,6 +115,10 @@ def recover(manifest: Manifest, stamps: dict[str, Stamp]) -> Manifest:
         steps=tuple(steps),
         discard=discard,
     )
+
+
+def _newest(stamps: Iterable[Stamp]) -> Stamp:
+    return max(stamps, key=lambda stamp: (sum(stamp.frontiers.values()), stamp.watermark))
 
 
 def _steps(stamps: Iterable[Stamp], sources: set[str]) -> list[dict[str, int]]:
@@ -134,11 +140,15 @@ def _leg(
     manifest: Manifest,
     name: str,
     steps: list[dict[str, int]],
-    newest: Stamp,
+    stamps: Iterable[Stamp],
 ) -> SourcePin:
-    """The source's own way to the lost run's end: shared boundaries, then its own last ones."""
+    """The source's own way to the lost run's end: shared boundaries, and the steps.
+
+    The slices that the commits took stay whole: no boundary lies inside of one.
+    """
     pin = manifest.sources[name]
     assert pin.leg is not None
+    newest = _newest(stamps)
     end = newest.frontiers[name]
     if pin.leg.seam < end:
         raise SourceError(
@@ -147,32 +157,38 @@ def _leg(
             where=f"stream {pin.stream}",
             fix=f"let 'tidemill archive run {pin.stream}' follow the log that far, then try again",
         )
-    first = min(min(step.values()) for step in steps)
-    own = sorted({step[name] for step in steps})
-    begin = min(manifest.boundaries[0], first)
-    shared = [b for b in manifest.boundaries if begin < b < first]
+    begin = min(manifest.boundaries[0], *(min(step.values()) for step in steps))
+    taken = [(stamp.before.get(name, begin), stamp.frontiers[name]) for stamp in stamps]
+    shared = {
+        b
+        for b in manifest.boundaries
+        if begin < b < end and not any(low < b < high for low, high in taken)
+    }
+    own = sorted({*shared, *(step[name] for step in steps)} - {begin})
     positions = newest.positions.get(name)
     if positions is None:  # it was still in history: so is what comes next
         rest = [b for b in manifest.boundaries if own[-1] < b < pin.leg.seam]
-        leg = replace(pin.leg, boundaries=(begin, *shared, *own, *rest))
+        leg = replace(pin.leg, boundaries=(begin, *own, *rest))
         return replace(pin, leg=leg)
     leg = Leg(
         seam=end,
         snapshot=pin.leg.snapshot,
         schema_id=pin.leg.schema_id,
         positions=positions,
-        boundaries=(begin, *shared, *own),
+        boundaries=(begin, *own),
     )
     return replace(pin, leg=leg)
 
 
-def is_given(stamp: Stamp, frontiers: dict[str, int], watermark: int, *, took: bool) -> bool:
+def is_given(stamp: Stamp, now: BatchOffsets, *, took: bool) -> bool:
     """Whether what a batch gives is in the table already: it is not after the last commit.
 
     ``took`` says that it read rows. Two batches may have the same frontiers: first the one that
-    took them, then one without rows, with a later watermark.
+    took them, then one without rows, with a later watermark. Of a source that is used twice one
+    use may be ahead: then the batch is after the commit.
     """
-    if any(frontiers[name] < at for name, at in stamp.frontiers.items()):
+    slowest = now.slowest()
+    if any(slowest[name] < at for name, at in stamp.frontiers.items()):
         return True
-    same = all(frontiers[name] == at for name, at in stamp.frontiers.items())
-    return same and (took or watermark <= stamp.watermark)
+    same = all(now.furthest(name) == at for name, at in stamp.frontiers.items())
+    return same and (took or now.watermark <= stamp.watermark)

@@ -15,6 +15,7 @@ from tidemill.errors import RunError
 from tidemill.folds.state import StateFiles
 from tidemill.runtime.offsets import read_batch
 from tidemill.sources.journal import read_journal, write_journal
+from tidemill.types import FOREVER_MICROS
 
 if TYPE_CHECKING:
     from tidemill.planning.manifest import Manifest
@@ -50,6 +51,18 @@ def rewind(folder: RunFolder, manifest: Manifest, batch: int | None) -> Rewound:
             if number > chosen:
                 files.remove(operator, number)
     return Rewound(manifest.run, chosen, tuple(sorted(ends)))
+
+
+def repeat_end(folder: RunFolder) -> None:
+    """Let a batch with the infinite frontier run again, if there is nothing after it.
+
+    A driver may have died right after its commit. Spark would make no batch without rows to close
+    the last windows, and nothing would tell that the run is at its end.
+    """
+    last = max(_numbers(folder.checkpoint / "offsets"), default=-1)
+    entry = read_batch(folder.checkpoint, last) if last in _committed(folder) else None
+    if entry is not None and min(entry.slowest().values()) >= FOREVER_MICROS:
+        _remove(folder.checkpoint / "commits", last)
 
 
 def _committed(folder: RunFolder) -> list[int]:
@@ -107,8 +120,12 @@ def _remove_after(checkpoint: Path, batch: int) -> None:
     numbers = {number for log in logs for number in _numbers(log) if number > batch}
     for number in sorted(numbers, reverse=True):
         for log in logs:
-            (log / f".{number}.crc").unlink(missing_ok=True)
-            (log / str(number)).unlink(missing_ok=True)
+            _remove(log, number)
+
+
+def _remove(log: Path, number: int) -> None:
+    (log / f".{number}.crc").unlink(missing_ok=True)
+    (log / str(number)).unlink(missing_ok=True)
 
 
 def _remove_versions(folder: Path, version: int) -> None:

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import logging
 import time
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tidemill.archive.catalog import keep_tags, load_table, open_catalog, unpin_snapshot
+from tidemill.errors import SourceError
 from tidemill.planning.offsets import latest_entry, oldest_entry
 from tidemill.planning.slices import DEFAULT_SLICE_ROWS, cut_by_rows
 from tidemill.runtime.liveplan import archive_leg, is_kafka, open_log, require_seam
@@ -71,8 +73,9 @@ class SeamWatch:
             catalog = open_catalog(self.loaded)
             for pin in self.manifest.sources.values():
                 if pin.kind == "iceberg" and is_kafka(pin):
-                    table = load_table(catalog, pin.location, f"stream {pin.stream}")
-                    unpin_snapshot(table, self.manifest.run)
+                    with suppress(SourceError):  # a table that is gone needs no letting go
+                        table = load_table(catalog, pin.location, f"stream {pin.stream}")
+                        unpin_snapshot(table, self.manifest.run)
             self._released = True
 
     def _decide(self, course: Course) -> Course:

@@ -16,7 +16,7 @@ import random
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tidemill.archive.markers import carried
 from tidemill.archive.reached import Reached, read_reached, to_summary
@@ -53,16 +53,19 @@ class BatchStamp:
     watermark: int
     before: dict[str, int] = field(default_factory=dict)  # the frontiers of the batch before
     positions: dict[str, dict[str, int]] = field(default_factory=dict)  # live: source, partition
+    apart: tuple[str, ...] = ()  # sources that are used twice, and one use was ahead
 
     def as_property(self) -> dict[str, str]:
         """The table property of the commit."""
-        value = {
+        value: dict[str, Any] = {
             "batch": self.batch,
             "frontiers": self.frontiers,
             "batchWatermarkMs": self.watermark,
             "before": self.before,
             "positions": self.positions,
         }
+        if self.apart:
+            value["apart"] = self.apart
         return {property_name(self.run): json.dumps(value, sort_keys=True)}
 
 

@@ -13,7 +13,7 @@ from tidemill.sources.base import Piece, PieceReader
 from tidemill.sources.kafka import KafkaLog, LogAway, LogState
 from tidemill.sources.kafkareader import KafkaReader
 from tidemill.sources.lag import Lag, is_due, write_lag, write_waiting
-from tidemill.types import from_micros, show_instant
+from tidemill.types import MILLISECOND, from_micros, show_instant
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -66,7 +66,8 @@ class LiveSlices:
         state = self.log.look()
         self._require_same_log(state, start)
         self._is_proven = True
-        views = self._views(state, start, self._budget(rate))
+        room = (start.frontier, min(state.clock - self.live.slack, start.frontier + widest))
+        views = self._views(state, begin, self._budget(rate), room)
         frontier = find_frontier(
             start.frontier, state.clock, self.live.slack, views.values(), widest
         )
@@ -83,31 +84,38 @@ class LiveSlices:
             return self.live.max_rows
         return max(1, min(self.live.max_rows, round(rate * self.live.trigger / 1e6)))
 
-    def _views(self, state: LogState, start: Offset, budget: int) -> dict[int, PartitionView]:
-        begin = start.positions or {}
+    def _views(
+        self, state: LogState, begin: dict[str, int], budget: int, room: tuple[int, int]
+    ) -> dict[int, PartitionView]:
         waiting = {number: state.stable[number] - begin.get(str(number), 0) for number in state.low}
         behind = sum(1 for rows in waiting.values() if rows > 0)
         share = max(1, budget // max(1, behind))
         views = {}
         for number, rows in waiting.items():
             at, stable, high = begin.get(str(number), 0), state.stable[number], state.high[number]
-            full = self._full(number, (at, at + share), start.frontier) if rows > share else None
+            full = self._full(state, number, at + share, room) if rows > share else None
             hidden = self.log.time_at(number, stable) if stable < high else None
             views[number] = PartitionView(at, stable, high, full, hidden)
         return views
 
-    def _full(self, partition: int, rows: tuple[int, int], frontier: int) -> int | None:
-        """The ingest time of the first row beyond the budget, as far as it matters.
+    def _full(self, state: LogState, partition: int, beyond: int, room: tuple[int, int]) -> int:
+        """The ingest time of the first row beyond the budget, as far as it lies in ``room``.
 
-        Ingest times never fall, the log's own may: then the row at the slice's start is ahead of
-        the others, and as long as the frontier has not passed it none of them can be taken.
+        Ingest times never fall, the log's own may: a row at the budget's end that is behind the
+        frontier says nothing. Then the last time is looked for at which the log has not passed it.
         """
-        first, beyond = rows
+        frontier, latest = room
         full = self.log.time_at(partition, beyond)
         if full is None or full > frontier:
-            return full
-        ahead = self.log.time_at(partition, first)
-        return full if ahead is None else max(full, ahead)
+            return latest if full is None else full
+        low, high = frontier // MILLISECOND, latest // MILLISECOND
+        while low < high:
+            middle = (low + high + 1) // 2
+            if self.log.ends_at(middle * MILLISECOND, state)[partition] <= beyond:
+                low = middle
+            else:
+                high = middle - 1
+        return low * MILLISECOND
 
     def _require_same_log(self, state: LogState, start: Offset) -> None:
         """Never a silent gap: offsets we still need must be there, in the topic we began with."""
