@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.planning.test_manifest import manifest
 from tidemill.cli.live import chosen_until
 from tidemill.errors import RunError
 from tidemill.planning.requests import Goal, Until
@@ -125,12 +126,20 @@ def test_a_driver_forgets_an_old_stop_but_not_one_of_its_supervisor(tmp_path: Pa
     folder = RunFolder(tmp_path)
     update_control(tmp_path, stopping=True, paused=True)
     with hold_watch(tmp_path, "r"):
-        forget_orders(folder)
+        forget_orders(folder, manifest())
         assert read_control(tmp_path) == Control(stopping=True)
         with pytest.raises(RunError, match="has a supervisor already"), hold_watch(tmp_path, "r"):
             pass
-    forget_orders(folder)
+    forget_orders(folder, manifest())
     assert read_control(tmp_path) == Control()
+
+
+def test_steps_are_no_orders(tmp_path: Path) -> None:
+    """Earlier versions released the steps of a lost run as orders; now nobody would take it back."""
+    for steps in ((), ({"a": 5},)):
+        update_control(tmp_path, sources={"a": 5})
+        forget_orders(RunFolder(tmp_path), manifest(steps=steps))
+        assert read_control(tmp_path) == Control(sources={} if steps else {"a": 5})
 
 
 def test_a_later_start_has_what_is_left_of_the_goal(tmp_path: Path) -> None:
