@@ -135,7 +135,7 @@ def test_a_driver_forgets_an_old_stop_but_not_one_of_its_supervisor(tmp_path: Pa
 
 
 def test_steps_are_no_orders(tmp_path: Path) -> None:
-    """Earlier versions released the steps of a lost run as orders; now nobody would take it back."""
+    """Earlier versions released the steps of a lost run so; nobody would take it back now."""
     for steps in ((), ({"a": 5},)):
         update_control(tmp_path, sources={"a": 5})
         forget_orders(RunFolder(tmp_path), manifest(steps=steps))
