@@ -67,7 +67,8 @@ def make_plan(
     streams = known.streams if known else load_pipeline(loaded, request.pipeline).streams
     opened = _open_sources(loaded, catalog, request, streams)
     facts = _facts(loaded, request.pipeline, opened, known, spark)
-    if known is None:  # that took its time: a table may have expired the snapshot meanwhile
+    if known is None or facts is not known.facts:
+        # It was analysed, for seconds: a table may have expired the snapshot meanwhile.
         opened = _open_sources(loaded, catalog, request, streams)
     allowed = check_allowed(request.pipeline, facts.usages, config.allow)
     check_outputs(request.pipeline, config, facts)
