@@ -18,6 +18,8 @@ from tests.kafka.broker import Broker
 from tests.live.yard import Yard
 from tidemill.errors import RunError
 from tidemill.project import Project
+from tidemill.runtime.run import RunFolder
+from tidemill.sources.control import read_control
 from tidemill.types import parse_instant, show_instant
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.kill]
@@ -95,6 +97,8 @@ def test_stopped_from_another_process_then_on_to_a_moment(terminal: Terminal) ->
     assert terminal.run("stop", run)["run"] == run
     stopped = terminal.end(process)
     assert (stopped["run"], stopped["state"]) == (run, "stopped")
+    folder = RunFolder.of(terminal.project.loaded.home, run)
+    assert not read_control(folder.path).stopping, "the next driver was not told to stop"
     assert stopped["rows"]["in"] == terminal.produced
     assert stopped["live"]["phase"] == "live"
     assert set(stopped["live"]["lag"]["plays"]["rows"]) == {"0", "1"}

@@ -131,6 +131,19 @@ def test_a_rate_does_not_part_the_steps_of_a_lost_run(
     assert [run.wait(2.0) for _ in range(3)] == [[20, 20], [20, 40], [30, 50]]
 
 
+def test_between_the_steps_of_a_lost_run_the_rate_holds(
+    tmp_path: Path, clock: SimpleNamespace
+) -> None:
+    steps = ({"ads": 20, "plays": 20}, {"ads": 30, "plays": 50})
+    run = Run(tmp_path, replace(PLAN, steps=steps), clock)
+    assert run.take() == [20, 20]
+    assert run.take() == [20, 20], "ten rows have not had their two seconds"
+    assert run.wait(2.0) == [30, 20]
+    assert run.take() == [30, 20]
+    assert run.wait(2.0) == [30, 40]
+    assert run.take() == [30, 50], "the last slice of a step is one batch with the others"
+
+
 def test_without_a_rate_all_is_released(tmp_path: Path, clock: SimpleNamespace) -> None:
     run = Run(tmp_path, replace(PLAN, rate=None), clock)
     assert [run.take() for _ in range(3)] == [[20, 20], [30, 40], [30, 50]]

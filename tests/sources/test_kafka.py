@@ -6,6 +6,7 @@ import random
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
 
@@ -179,8 +180,11 @@ def test_a_topic_s_settings_that_nobody_tells(broker, topic):
 def test_a_partition_that_a_broker_does_not_know_yet_is_waited_for(broker, topic):
     broker.create_topic(topic)
     log = KafkaLog({"bootstrap.servers": broker.brokers}, topic)
-    state = replace(log.look(), stable={0: 0, 1: 0})
-    with pytest.raises(LogAway, match=r"(?i)unknown (topic or )?partition"):
+    state = log.look()
+    with pytest.raises(LogAway, match="Unknown partition"):
+        log.ends_at(SECOND, replace(state, stable={0: 0, 1: 0}))
+    log.__dict__["_admin"] = Refusing(KafkaError.UNKNOWN_TOPIC_OR_PART)
+    with pytest.raises(LogAway):
         log.ends_at(SECOND, state)
 
 
@@ -203,13 +207,18 @@ def test_the_times_of_the_rows_that_come_next(broker, topic):
 
 
 class Refusing:
-    """A broker that does not tell a topic's settings."""
+    """A broker that does not tell a topic's settings or offsets."""
 
     def __init__(self, code: int) -> None:
         self.code = code
 
     def describe_configs(self, *_: object, **__: object) -> None:
         raise KafkaException(KafkaError(self.code))
+
+    def list_offsets(self, asked: dict[object, object], **_: object) -> dict[object, Future[None]]:
+        answer: Future[None] = Future()
+        answer.set_exception(KafkaException(KafkaError(self.code)))
+        return dict.fromkeys(asked, answer)
 
 
 def test_however_few_are_decoded_at_once_the_rows_are_the_same(broker, topic, monkeypatch):

@@ -48,25 +48,23 @@ class Throttle:
         course = read_course(self.folder.path, self.manifest)
         at = {name: self._at.get(name, course.frontiers(name)[0]) for name in course.seams()}
         step = next_step(self.manifest.steps, self._newest())
-        if step and step != self.manifest.steps[0]:
-            return None  # the steps of a lost run are few, and each is one batch
-        held = {**read_control(self.folder.path).sources, **step}
-        following = _following(course, at, held)
-        if following is None and course.is_live:
+        following = _following(course, at, {**read_control(self.folder.path).sources, **step})
+        if not following and course.is_live:
             return None
+        if step and all(step[name] == end for name, end in following.items()):
+            return None  # a step of a lost run is one batch of all sources
         is_due = time.monotonic() - self._began >= self._rows / rate
-        return following if following is not None and is_due else min(at.values())
+        return min(following.values()) if following and is_due else min(at.values())
 
 
-def _following(course: Course, at: dict[str, int], held: dict[str, int]) -> int | None:
-    """The first frontier that a source can take next; None if all of history is read.
+def _following(course: Course, at: dict[str, int], held: dict[str, int]) -> dict[str, int]:
+    """The frontier that each source can take next; empty if all of history is read.
 
-    Of those that nothing holds: others cannot come before it, and all would wait.
+    Without those that something holds: others cannot come before them, and all would wait.
     """
-    found = []
+    found = {}
     for source, frontier in at.items():
-        limit = held.get(source)
         following = next((f for f in course.frontiers(source) if f > frontier), None)
-        if following is not None and (limit is None or following <= limit):
-            found.append(following)
-    return min(found, default=None)
+        if following is not None and following <= held.get(source, following):
+            found[source] = following
+    return found
