@@ -1,5 +1,6 @@
 import sqlite3
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import pytest
 
@@ -70,15 +71,129 @@ def test_rows_behind_the_clock_are_counted_by_batch(registry):
     assert registry.totals("r1").read == 12
 
 
-def test_a_registry_from_before_they_were_counted_grows(registry):
-    registry.add("r1", "shows", "live")
-    with sqlite3.connect(registry.path) as connection:
-        connection.execute("alter table batches drop column clock")
-        connection.execute("insert into batches values ('r1', 0, 1, 1, 5, 0, 0, 0, 0, 0.5)")
+_EARLIER = """
+pragma journal_mode = wal;
+create table runs (
+  run text primary key, pipeline text not null, mode text not null, state text not null,
+  created text not null, started text, finished text, error text, seconds real not null default 0
+);
+create table batches (
+  run text not null, batch integer not null, frontier integer not null, watermark integer,
+  on_time integer not null, late integer not null, dead integer not null,
+  out integer not null, suppressed integer not null, seconds real not null,
+  primary key (run, batch)
+);
+insert into runs values ('r1', 'shows', 'live', 'stopped', '2026', null, null, null, 0.0);
+insert into batches values ('r1', 0, 10, 9, 5, 1, 0, 4, 0, 0.5);
+insert into batches values ('r1', 1, 20, 19, 7, 0, 2, 3, 1, 0.5);
+"""
+
+
+@pytest.fixture
+def earlier(tmp_path):
+    """A registry as the first version left it: no totals, no clock, a write-ahead log."""
+    path = tmp_path / "registry.db"
+    with sqlite3.connect(path) as connection:
+        connection.executescript(_EARLIER)
     connection.close()
-    grown = Registry(registry.path)
-    grown.record_batch("r1", record(1, late=2, clock=2))
-    assert (grown.totals("r1").clock, grown.totals("r1").read) == (2, 7)
+    return path
+
+
+def journal_mode(path):
+    connection = sqlite3.connect(path)
+    try:
+        return connection.execute("pragma journal_mode").fetchone()[0]
+    finally:
+        connection.close()
+
+
+def test_an_earlier_registry_gets_its_totals_and_goes_on(earlier):
+    grown = Registry(earlier)
+    assert grown.totals("r1") == RunTotals(
+        batches=2, frontier=20, watermark=19, on_time=12, late=1, dead=2, out=7, suppressed=1
+    )
+    grown.record_batch("r1", record(1, 20, on_time=7, dead=2, out=5))  # it ran again
+    grown.record_batch("r1", record(2, 30, late=2, clock=2))
+    expected = RunTotals(3, 30, 29, on_time=12, late=3, dead=2, out=9, clock=2)
+    assert grown.totals("r1") == Registry(earlier).totals("r1") == expected
+
+
+def test_no_process_needs_memory_that_another_host_cannot_share(earlier):
+    """SQLite's write-ahead log does; a file system without it cannot even open such a file."""
+    shareless = f"file:{earlier}?vfs=unix-dotfile"
+    with pytest.raises(sqlite3.OperationalError), sqlite3.connect(shareless, uri=True) as blind:
+        blind.execute("select count(*) from runs")
+    blind.close()
+    Registry(earlier)
+    assert journal_mode(earlier) == "delete"
+    assert {path.name for path in earlier.parent.iterdir()} == {"registry.db"}
+    with sqlite3.connect(shareless, uri=True) as seeing:
+        assert seeing.execute("select batches from totals").fetchone() == (2,)
+    seeing.close()
+
+
+def test_an_earlier_registry_that_is_in_use_is_converted_later(earlier):
+    reader = sqlite3.connect(earlier)
+    reader.execute("begin")
+    assert reader.execute("select count(*) from runs").fetchone() == (1,)
+    Registry(earlier, patience=0.1).record_batch("r1", record(2, 30, on_time=1))
+    reader.rollback()
+    reader.close()
+    assert Registry(earlier).totals("r1").on_time == 13
+    assert journal_mode(earlier) == "delete"
+
+
+def test_only_the_last_batches_keep_a_row_and_totals_stay_exact(registry, monkeypatch):
+    monkeypatch.setattr("tidemill.runtime.registry._KEPT", 10)
+    registry.add("r1", "shows", "live")
+    for batch in range(30):
+        registry.record_batch("r1", record(batch, batch, on_time=batch, out=1))
+    with sqlite3.connect(registry.path) as connection:
+        kept = [row[0] for row in connection.execute("select batch from batches order by batch")]
+    connection.close()
+    assert kept == list(range(20, 30))
+    every = RunTotals(30, 29, 28, on_time=sum(range(30)), out=30)
+    assert registry.totals("r1") == every
+    for batch in range(15, 30):  # rewound to before the kept ones
+        registry.record_batch("r1", record(batch, batch, on_time=batch, out=1))
+    assert registry.totals("r1") == every
+    registry.record_batch("r1", record(29, 29, on_time=30, out=0))  # a kept one is replaced
+    assert registry.totals("r1") == replace(every, on_time=every.on_time + 1, out=29)
+
+
+def test_the_hundred_thousandth_batch_costs_what_the_first_did(registry):
+    """Counted in SQLite's own steps, which no busy machine changes."""
+    registry.add("r1", "shows", "live")
+    registry.record_batch("r1", record(10_000, on_time=1))  # from here on rows are removed
+    young = steps(registry, 10_001)
+    with sqlite3.connect(registry.path) as connection:
+        row = "('r1', ?, 1, 1, 1, 0, 0, 0, 0, 0.1, 0)"
+        connection.executemany(f"insert into batches values {row}", zip(range(10_002, 100_000)))
+    connection.close()
+    registry.record_batch("r1", record(100_000, on_time=1))  # removes most of those rows
+    assert steps(registry, 100_001) <= 1.1 * young
+
+
+def steps(registry, batch):
+    """What a batch asks of the registry, in steps of SQLite's machine."""
+    count = 0
+
+    def tick():
+        nonlocal count
+        count += 1
+
+    connect = sqlite3.connect
+
+    def counting(*args, **kwargs):
+        connection = connect(*args, **kwargs)
+        connection.set_progress_handler(tick, 1)
+        return connection
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sqlite3, "connect", counting)
+        registry.record_batch("r1", record(batch, on_time=1))
+        registry.totals("r1")
+    return count
 
 
 def test_a_run_without_batches_has_no_frontier(registry):

@@ -1,7 +1,9 @@
 """The run registry: which runs there are, in which state, how far. SQLite by default.
 
-Counts are kept per batch and replaced when a batch runs again, so sums are exact after any
-number of restarts.
+The totals of a run are one row, changed in the transaction that writes the row of a batch: a batch
+that runs again takes its old counts out and puts its new ones in, so totals are exact after any
+number of restarts. Rows of batches are kept for the last batches only, so that neither a query nor
+the file grows with the age of a run.
 """
 
 from __future__ import annotations
@@ -28,7 +30,18 @@ create table if not exists batches (
   clock integer not null default 0,
   primary key (run, batch)
 );
+create table if not exists totals (
+  run text primary key, batches integer not null, frontier integer, watermark integer,
+  on_time integer not null, late integer not null, dead integer not null,
+  out integer not null, suppressed integer not null, clock integer not null,
+  kept integer not null
+);
 """
+_COUNTED = ("on_time", "late", "dead", "out", "suppressed", "clock")
+_VERSION = 1
+_KEPT = 10_000
+"""Rows of batches that a run keeps. A batch that runs again after its row was removed is in the
+totals already, and a repeat has the same counts: then the totals stay as they are."""
 
 
 class RunState(StrEnum):
@@ -101,22 +114,28 @@ class RunRecord:
 class Registry:
     """The runs of one project. Safe for several processes: SQLite serialises them."""
 
-    def __init__(self, path: Path) -> None:
-        """Open, and make it if it is missing."""
-        self.path = path
+    def __init__(self, path: Path, patience: float = 30) -> None:
+        """Open, and make it if it is missing.
+
+        The journal is a rollback journal, because SQLite's write-ahead log needs memory that all
+        processes share: a folder on a network mount, seen from two hosts, has none. ``patience`` is
+        how many seconds to wait for another process that writes.
+        """
+        self.path, self._patience = path, patience
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             with self._connect() as connection:
-                connection.execute("pragma journal_mode = wal")
-                connection.executescript(_SCHEMA)
-                _grow(connection)
+                with suppress(sqlite3.OperationalError):  # in use: the next one who opens it tries
+                    connection.execute("pragma journal_mode = delete")
+                if connection.execute("pragma user_version").fetchone()[0] < _VERSION:
+                    _renew(connection)
         except OSError as error:
             raise self._unusable(str(error.strerror)) from None
 
     @contextmanager
     def _connect(self) -> Iterator[sqlite3.Connection]:
         try:
-            connection = sqlite3.connect(self.path, timeout=30)
+            connection = sqlite3.connect(self.path, timeout=self._patience)
             connection.row_factory = sqlite3.Row
             try:
                 with connection:
@@ -170,6 +189,8 @@ class Registry:
     def record_batch(self, run: str, record: BatchRecord) -> None:
         """Keep a batch's counts; a repeat of the batch replaces them."""
         with self._connect() as connection:
+            connection.execute("begin immediate")
+            _count(connection, run, record)
             connection.execute(
                 "insert or replace into batches (run, batch, frontier, watermark, on_time, late,"
                 " dead, out, suppressed, seconds, clock) values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
@@ -179,43 +200,100 @@ class Registry:
                     record.clock,
                 ),
             )  # fmt: skip
+            _forget(connection, run)
 
     def totals(self, run: str) -> RunTotals:
         """The sums over all committed batches."""
         with self._connect() as connection:
             row = connection.execute(
-                "select count(*), max(frontier), max(watermark), sum(on_time), sum(late),"
-                " sum(dead), sum(out), sum(suppressed), sum(clock) from batches where run = ?",
+                "select batches, frontier, watermark, on_time, late, dead, out, suppressed, clock"
+                " from totals where run = ?",
                 (run,),
             ).fetchone()
-        if not row[0]:
-            return RunTotals()
-        return RunTotals(*row)
+        return RunTotals(*row) if row else RunTotals()
 
     def get(self, run: str) -> RunRecord:
         """One run; an unknown id is an error with the nearest one."""
-        found = {record.run: record for record in self.runs()}
-        if run not in found:
-            known = nearest(run, list(found)[-8:]) if found else "'tidemill backfill' starts one"
-            raise RunError(f"there is no run {run!r}", fix=known)
-        return found[run]
+        found = self._select("where run = ?", run)
+        if found:
+            return found[0]
+        known = [record.run for record in self.runs()]
+        fix = nearest(run, known[-8:]) if known else "'tidemill backfill' starts one"
+        raise RunError(f"there is no run {run!r}", fix=fix)
 
     def runs(self) -> list[RunRecord]:
         """All runs, oldest first."""
+        return self._select("order by created, run")
+
+    def _select(self, which: str, *values: str) -> list[RunRecord]:
         with self._connect() as connection:
             rows = connection.execute(
                 "select run, pipeline, mode, state, created, started, finished, error, seconds"
-                " from runs order by created, run"
+                f" from runs {which}",
+                values,
             ).fetchall()
         return [RunRecord(**{**dict(row), "state": RunState(row["state"])}) for row in rows]
 
 
-def _grow(connection: sqlite3.Connection) -> None:
-    """A registry from before rows were counted that came behind the clock gets the column."""
+def _count(connection: sqlite3.Connection, run: str, record: BatchRecord) -> None:
+    """Change the totals by what the batch's row changes."""
+    sums = ", ".join(_COUNTED)
+    connection.execute(
+        f"insert or ignore into totals (run, batches, kept, {sums}) values (?, 0, 0"
+        f"{', 0' * len(_COUNTED)})",
+        (run,),
+    )
+    kept = connection.execute("select kept from totals where run = ?", (run,)).fetchone()[0]
+    old = connection.execute(
+        f"select {sums} from batches where run = ? and batch = ?", (run, record.batch)
+    ).fetchone()
+    if old is None and record.batch < kept:
+        return  # its row was removed, its counts are in
+    new = [getattr(record, name) for name in _COUNTED]
+    changes = new if old is None else [now - before for now, before in zip(new, old, strict=True)]
+    connection.execute(
+        "update totals set batches = batches + ?, frontier = max(coalesce(frontier, ?), ?),"
+        f" watermark = max(coalesce(watermark, ?), ?), {_added(_COUNTED)} where run = ?",
+        (
+            int(old is None), *[record.frontier] * 2, *[record.watermark] * 2, *changes, run
+        ),
+    )  # fmt: skip
+
+
+def _added(names: tuple[str, ...]) -> str:
+    return ", ".join(f"{name} = {name} + ?" for name in names)
+
+
+def _forget(connection: sqlite3.Connection, run: str) -> None:
+    """Remove the rows of batches before the last ones; the totals have their counts."""
+    last = connection.execute("select max(batch) from batches where run = ?", (run,)).fetchone()[0]
+    first = last + 1 - _KEPT
+    if first > 0:
+        connection.execute("update totals set kept = max(kept, ?) where run = ?", (first, run))
+        connection.execute("delete from batches where run = ? and batch < ?", (run, first))
+
+
+def _renew(connection: sqlite3.Connection) -> None:
+    """Make the tables, or bring those of an earlier version to this one; whoever comes first.
+
+    An earlier version had no totals, and at first no count of rows that came behind the clock.
+    """
+    connection.execute("begin immediate")
+    if connection.execute("pragma user_version").fetchone()[0] >= _VERSION:
+        return
+    for statement in _SCHEMA.split(";"):
+        connection.execute(statement)
     found = {row[1] for row in connection.execute("pragma table_info(batches)")}
     if "clock" not in found:
-        with suppress(sqlite3.OperationalError):  # another process was faster
-            connection.execute("alter table batches add column clock integer not null default 0")
+        connection.execute("alter table batches add column clock integer not null default 0")
+    connection.execute(
+        "insert or replace into totals select run, count(*), max(frontier), max(watermark),"
+        " sum(on_time), sum(late), sum(dead), sum(out), sum(suppressed), sum(clock), 0"
+        " from batches group by run"
+    )
+    for row in connection.execute("select run from totals").fetchall():
+        _forget(connection, row[0])
+    connection.execute(f"pragma user_version = {_VERSION}")
 
 
 def _now() -> str:
