@@ -11,9 +11,10 @@ from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownExcept
 from sqlalchemy.exc import OperationalError
 
 from tests.sources.archives import open_local
+from tidemill.archive.reached import Reached
 from tidemill.errors import SinkError
 from tidemill.sinks import commit
-from tidemill.sinks.commit import BatchStamp, commit_files, committed_batch
+from tidemill.sinks.commit import BatchStamp, Followed, commit_files, committed_batch
 from tidemill.sinks.tables import ensure_table
 from tidemill.sinks.writing import write_files
 
@@ -299,3 +300,21 @@ def test_only_the_run_s_own_old_snapshots_are_expired(catalog):
         assert rows(catalog, snapshot_id=snapshot) == expected
     for snapshot in left:
         assert rows(catalog, snapshot_id=snapshot)
+
+
+def follows(topic, name, next_offset, begin=0):
+    return Followed({0: Reached(next_offset, 10, None, topic, name)}, {0: begin})
+
+
+@pytest.mark.parametrize("other", [("id-2", "us"), ("id-2", "eu"), (None, "us")])
+def test_a_table_that_follows_another_topic_is_refused(catalog, other):
+    commit_files(catalog, NAME, stamp(0), [], follows("id-1", "eu", 0))
+    with pytest.raises(SinkError, match="follows another topic 'eu'") as raised:
+        commit_files(catalog, NAME, stamp(0, "r2"), [], follows(*other, 20))
+    assert "archive table of its own" in raised.value.fix
+    assert commit_files(catalog, NAME, stamp(1), [], follows("id-1", "eu", 20))
+
+
+def test_a_table_that_does_not_say_its_topic_by_name_is_followed_on(catalog):
+    commit_files(catalog, NAME, stamp(0), [], follows("id-1", None, 5))
+    assert commit_files(catalog, NAME, stamp(1), [], follows("id-1", "eu", 20, begin=5))

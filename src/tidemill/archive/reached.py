@@ -27,6 +27,7 @@ class Reached:
     frontier: int  # every record with an ingest time before it is in the archive, µs
     ingest: int | None = None  # the newest ingest time in the archive, µs; None without a row
     topic: str | None = None  # the topic's id: offsets of another one are those of another log
+    name: str | None = None  # the topic's name, for people; it outlives an id
 
 
 def to_summary(partitions: dict[int, Reached]) -> dict[str, str]:
@@ -62,6 +63,17 @@ def _parse(text: str, snapshot: int) -> dict[int, Reached]:
 def topic_of(partitions: dict[int, Reached]) -> str | None:
     """The id of the topic that the offsets are of, if it was said."""
     return next((found.topic for found in partitions.values() if found.topic), None)
+
+
+def name_of(partitions: dict[int, Reached]) -> str | None:
+    """The name of the topic that the offsets are of, if it was said."""
+    return next((found.name for found in partitions.values() if found.name), None)
+
+
+def is_same_log(found: dict[int, Reached], other: dict[int, Reached]) -> bool:
+    """Whether both are offsets of one topic; what says nothing of its topic contradicts nothing."""
+    pairs = ((topic_of(found), topic_of(other)), (name_of(found), name_of(other)))
+    return all(a is None or b is None or a == b for a, b in pairs)
 
 
 def frontier_of(partitions: dict[int, Reached]) -> int | None:

@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from tidemill.config.document import TOO_SHORT, Document, hide
 from tidemill.config.mistakes import explain
 from tidemill.config.pipeline import PipelineConfig
+from tidemill.config.places import shared_archive, table_key
 from tidemill.config.project import ProjectConfig
 from tidemill.config.sink import IcebergSink
 from tidemill.config.stream import IcebergArchive
@@ -96,12 +97,13 @@ def _check_sinks(pipeline: PipelineConfig, document: Document, at: tuple[str, ..
     for output, sink in pipeline.sinks.items():
         if isinstance(sink, IcebergSink):
             _require_namespace(document, (*at, output, "table"), sink.table)
-            place: tuple[str, ...] = ("table", sink.table)
+            place: tuple[str, ...] = ("table", *table_key(sink.table))
+            shown = sink.table
         else:
-            place = ("topic", sink.topic, sink.brokers)
+            place, shown = ("topic", sink.topic, sink.brokers), sink.topic
         if place in places:
             raise document.error(
-                at, f"two outputs write the {place[0]} {place[1]!r}", "give each its own"
+                at, f"two outputs write the {place[0]} {shown!r}", "give each its own"
             )
         places.add(place)
 
@@ -133,3 +135,20 @@ def _check_names(config: ProjectConfig, document: Document) -> None:
             raise document.error(
                 ("streams", name), "the stream has neither archive: nor live:", "give it one"
             )
+    _check_archives(config, document)
+
+
+def _check_archives(config: ProjectConfig, document: Document) -> None:
+    """A table follows one topic: it says at which offsets that topic goes on."""
+    found = shared_archive(config.streams)
+    if found is None:
+        return
+    first, second = found
+    archive = config.streams[second].archive
+    assert isinstance(archive, IcebergArchive)
+    raise document.error(
+        ("streams", second, "archive", "table"),
+        f"the streams {first!r} and {second!r} have different topics and one archive, the table "
+        f"{archive.table!r}: a table follows one topic, the records of the other would be lost",
+        "give each stream its own archive table; a pipeline can read both and unite them",
+    )

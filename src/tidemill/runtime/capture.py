@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING
 
 from tidemill.archive.catalog import open_catalog
 from tidemill.archive.reached import frontier_of, read_reached, topic_of
+from tidemill.config.places import table_key
 from tidemill.config.stream import IcebergArchive, KafkaLive
 from tidemill.errors import ConfigError, PlanError, nearest
 from tidemill.planning.manifest import Leg, Manifest, SinkPin, SourcePin
 from tidemill.planning.resources import parallelism, shuffles
-from tidemill.runtime.liveplan import open_log, require_seam
+from tidemill.runtime.liveplan import open_log, require_same_topic, require_seam
 from tidemill.runtime.logs import kafka_pin
 from tidemill.sources.liveslices import first_moment
 from tidemill.sources.opening import log_schema
@@ -40,6 +41,7 @@ def capture_manifest(
 ) -> Manifest:
     """The manifest of a run that follows these streams."""
     catalog = open_catalog(loaded)
+    _require_own_tables(loaded, streams)
     pins = {
         name: _pin(loaded, catalog, name, micros_of(trigger)) for name in dict.fromkeys(streams)
     }
@@ -65,6 +67,24 @@ def capture_manifest(
         misalignment=_WIDEST,
         code=False,
     )
+
+
+def _require_own_tables(loaded: LoadedConfig, streams: Sequence[str]) -> None:
+    """Each stream of a run follows its log into a table of its own, also if the log is the same."""
+    tables: dict[tuple[str, ...], str] = {}
+    for name in dict.fromkeys(streams):
+        found = loaded.config.streams.get(name)
+        if found is None or not isinstance(found.archive, IcebergArchive):
+            continue
+        other = tables.setdefault(table_key(found.archive.table), name)
+        if other != name:
+            raise PlanError(
+                f"the streams {other!r} and {name!r} have one archive, the table "
+                f"{found.archive.table!r}: one of them would be lost",
+                where=f"stream {name}",
+                fix=f"follow one of them, 'tidemill archive run {other}', or give each its own "
+                "archive.table in the YAML",
+            )
 
 
 def _pin(loaded: LoadedConfig, catalog: Catalog, name: str, trigger: int) -> SourcePin:
@@ -123,6 +143,7 @@ def _placed(loaded: LoadedConfig, catalog: Catalog, pin: SourcePin) -> SourcePin
     if catalog.table_exists(pin.location):
         table = catalog.load_table(pin.location)
         reached = read_reached(table.metadata)
+        require_same_topic(pin, reached)
         frontier = frontier_of(reached)
         if frontier is not None:
             positions = {str(number): found.next for number, found in sorted(reached.items())}

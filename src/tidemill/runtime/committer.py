@@ -133,9 +133,9 @@ class Committer:
         for number, moment in counts.newest.items():
             newest[number] = max(moment, newest.get(number, moment))
         live = self.manifest.sources[name].live
-        topic = None if live is None else live.topic
+        topic, log = (None, None) if live is None else (live.topic, live.location)
         reached = {
-            int(number): Reached(at, end.frontier, newest.get(number), topic)
+            int(number): Reached(at, end.frontier, newest.get(number), topic, log)
             for number, at in end.positions.items()
         }
         route = self.slicings[name].route

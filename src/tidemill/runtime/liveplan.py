@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tidemill.archive.catalog import load_table
 from tidemill.archive.index import require_snapshot
-from tidemill.archive.reached import frontier_of, read_reached, topic_of
+from tidemill.archive.reached import Reached, frontier_of, name_of, read_reached, topic_of
 from tidemill.config.stream import FilesLive, IcebergArchive, KafkaLive
 from tidemill.errors import PlanError, SourceError
 from tidemill.planning.manifest import Leg, LivePin, SourcePin
@@ -111,6 +111,7 @@ def archive_leg(catalog: Catalog, pin: SourcePin, clock: int) -> Leg:
     table = load_table(catalog, pin.location, f"stream {pin.stream}")
     require_snapshot(table, pin)
     reached = {} if pin.snapshot is None else read_reached(table.metadata, pin.snapshot)
+    require_same_topic(pin, reached)
     seam = frontier_of(reached)
     if seam is None and not is_kafka(pin):
         assert pin.live is not None
@@ -131,12 +132,26 @@ def archive_leg(catalog: Catalog, pin: SourcePin, clock: int) -> Leg:
     )
 
 
+def require_same_topic(pin: SourcePin, reached: dict[int, Reached]) -> None:
+    """The archive must follow this stream's own topic, as its snapshots say."""
+    followed = name_of(reached)
+    if pin.live is None or pin.live.kind != "kafka" or followed in (None, pin.live.location):
+        return
+    raise SourceError(
+        f"the table {pin.location} follows the topic {followed!r}, not {pin.live.location!r}: "
+        "its offsets are those of another log",
+        where=f"stream {pin.stream}",
+        fix="give the stream an archive table of its own: another archive.table in the YAML; "
+        f"or correct live.topic, if it is {followed!r}",
+    )
+
+
 def require_seam(pin: SourcePin, leg: Leg, state: LogState) -> None:
     """The log must still hold what comes right after the archive. Never a gap."""
     if leg.topic is not None and leg.topic != state.topic:
         raise SourceError(
-            "the topic was deleted and made anew since it was archived: the archive's offsets are "
-            "those of another log",
+            "the topic was deleted and made anew since it was archived, or it is one of another "
+            "cluster: the archive's offsets are those of another log",
             where=f"stream {pin.stream}",
             fix="archive the new topic into a new table: another archive.table in the YAML",
         )

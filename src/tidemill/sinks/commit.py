@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tidemill.archive.markers import carried
-from tidemill.archive.reached import Reached, read_reached, to_summary
+from tidemill.archive.reached import Reached, is_same_log, name_of, read_reached, to_summary
 from tidemill.errors import SinkError
 from tidemill.sinks.tidy import expire_own
 
@@ -158,8 +158,19 @@ def _try_commit(
 
 
 def _require_alone(table: Table, followed: Followed) -> None:
-    """Two runs that follow one log into one table would write every record twice."""
-    for number, found in read_reached(table.metadata).items():
+    """Two runs that follow one log into one table would write every record twice.
+
+    Two logs in one table would lose records: offsets of the one stand for those of the other.
+    """
+    known = read_reached(table.metadata)
+    if not is_same_log(known, followed.reached):
+        raise SinkError(
+            f"the table follows another topic{_named(known)}, this run follows"
+            f"{_named(followed.reached)}",
+            where=f"table {'.'.join(table.name())}",
+            fix="cancel this run, and give its stream an archive table of its own",
+        )
+    for number, found in known.items():
         if found.next > followed.begin.get(number, 0):
             raise SinkError(
                 f"the table has partition {number} up to offset {found.next} already, this batch "
@@ -167,6 +178,11 @@ def _require_alone(table: Table, followed: Followed) -> None:
                 where=f"table {'.'.join(table.name())}",
                 fix="let only one 'tidemill archive run' follow a stream; cancel this one",
             )
+
+
+def _named(reached: dict[int, Reached]) -> str:
+    name = name_of(reached)
+    return "" if name is None else f" {name!r}"
 
 
 def _unknown_results() -> tuple[type[Exception], ...]:

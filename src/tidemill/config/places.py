@@ -1,0 +1,45 @@
+"""Whether two names in the YAML name the same place: one table, however it is written."""
+
+from tidemill.config.stream import IcebergArchive, KafkaLive, StreamConfig
+
+_QUOTES = "`\"'"
+
+
+def table_key(name: str) -> tuple[str, ...]:
+    """The table that a name stands for, to compare: without quotes, spaces and upper case.
+
+    Some catalogs tell ``Plays`` and ``plays`` apart, others (Glue, Hive) and file systems do not.
+    Two names that are one table in any of them count as one.
+    """
+    return tuple(part.strip().strip(_QUOTES).strip().casefold() for part in name.split("."))
+
+
+def is_archived(stream: StreamConfig) -> bool:
+    """Whether 'tidemill archive run' can follow the stream's topic into its archive."""
+    archive = stream.archive
+    return (
+        isinstance(archive, IcebergArchive)
+        and isinstance(stream.live, KafkaLive)
+        and archive.partition is not None
+        and archive.offset is not None
+    )
+
+
+def shared_archive(streams: dict[str, StreamConfig]) -> tuple[str, str] | None:
+    """Two streams of different topics that have one archive table, one of which is archived.
+
+    Two streams may read one table in two ways; but a table follows one log: its snapshots say at
+    which offset that log goes on, and offsets of another log mean nothing there.
+    """
+    first: dict[tuple[str, ...], str] = {}
+    for name, stream in streams.items():
+        if not (isinstance(stream.archive, IcebergArchive) and isinstance(stream.live, KafkaLive)):
+            continue
+        other = first.setdefault(table_key(stream.archive.table), name)
+        beside = streams[other].live
+        assert isinstance(beside, KafkaLive)
+        if beside.topic != stream.live.topic and (
+            is_archived(stream) or is_archived(streams[other])
+        ):
+            return other, name
+    return None
