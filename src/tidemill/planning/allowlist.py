@@ -61,11 +61,18 @@ _ADVICE = {
 }
 
 _CLOCK = "use the event time, or the ingest time: sources: {…: {meta: true}} gives _meta"
+_CLOCK_TEXT = f"Spark takes this text for the clock when it is cast to a time; {_CLOCK}"
+_SESSION = "write the value as a literal: it depends on who runs the pipeline, and where"
 _CHANCE = "derive it from the row: hash(key), xxhash64(…)"
 _LAYOUT = "depends on how the input was cut; use a column of the row"
 _CLOCKS = (
     *("CurrentBatchTimestamp", "CurrentDate", "CurrentTime", "CurrentTimestamp"),
     *("LocalTimestamp", "Now"),
+)
+_CLOCK_TEXTS = ("Today", "Tomorrow", "Yesterday")
+_SESSIONS = (
+    *("CurrentCatalog", "CurrentDatabase", "CurrentPath", "CurrentTimeZone", "CurrentUser"),
+    *("SessionUser", "SparkVersion"),
 )
 _CHANCES = ("Rand", "Randn", "RandStr", "Shuffle", "Uniform", "Uuid")
 _LAYOUTS = (
@@ -74,6 +81,8 @@ _LAYOUTS = (
 )
 _REFUSED_EXPRESSIONS = {
     **dict.fromkeys(_CLOCKS, _CLOCK),
+    **dict.fromkeys(_CLOCK_TEXTS, _CLOCK_TEXT),
+    **dict.fromkeys(_SESSIONS, _SESSION),
     **dict.fromkeys(_CHANCES, _CHANCE),
     **dict.fromkeys(_LAYOUTS, _LAYOUT),
     **dict.fromkeys(
@@ -85,6 +94,9 @@ _REFUSED_EXPRESSIONS = {
         "write it as a join",
     ),
     "NondeterministicPythonUDF": _ADVICE["NondeterministicPythonUDF"],
+    "PythonUDTF": "use explode(…) or a UDF that returns an array; its end depends on the cut",
+    "AesEncrypt": "give it an iv that is derived from the row; without one Spark draws it by lot",
+    "Nondeterministic": "Spark says that an expression may give another value each time",
 }
 _DEFAULT_ADVICE = "it is not known to give the same rows for every cut of the input"
 
@@ -105,6 +117,8 @@ def find_refusals(usages: Iterable[Usage]) -> list[Refusal]:
         if advice is not None:
             name = spoken_name(usage.name)
             refusals[name] = Refusal(name, advice)
+    if len(refusals) > 1:
+        refusals.pop("nondeterministic", None)  # one of the others is the reason
     return list(refusals.values())
 
 

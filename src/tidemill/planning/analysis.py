@@ -131,12 +131,17 @@ class PipelineFacts:
 
 @dataclass(frozen=True)
 class OutputPlans:
-    """One output of a pipeline as Spark sees it: analysed and optimised plan, schema as JSON."""
+    """One output of a pipeline as Spark sees it: analysed and optimised plan, schema as JSON.
+
+    ``clocks`` are the texts in it that Spark takes for the clock, such as ``now``.
+    """
 
     name: str
     analysed: list[dict[str, Any]]
     optimised: list[dict[str, Any]]
     schema: str
+    clocks: tuple[str, ...] = ()
+    is_deterministic: bool = True
 
 
 def find_facts(
@@ -161,6 +166,7 @@ def find_facts(
     for output in outputs:
         plan = build_tree(output.analysed)
         usages |= dict.fromkeys(_usages(plan))
+        usages |= dict.fromkeys(_unseen(output))
         read.update(map(source_of, _leaves(plan)))
         chains.append(_window_chain(plan))
         stateful |= dict.fromkeys(_stateful(plan, folds))
@@ -243,8 +249,28 @@ def _usages(plan: Tree) -> Iterator[Usage]:
                     yield Usage("expression", "NondeterministicPythonUDF")
                 elif part.kind == "PythonUDAF":
                     yield Usage("aggregate", "PythonUDAF")
+                elif part.kind == "AesEncrypt" and _is_seeded(part):
+                    continue
                 else:
                     yield Usage("expression", part.kind)
+
+
+def _unseen(output: OutputPlans) -> Iterator[Usage]:
+    """What the nodes of the analysed plan do not show."""
+    for name in output.clocks:
+        yield Usage("expression", name.capitalize())
+    if not output.is_deterministic:
+        yield Usage("expression", "Nondeterministic")
+
+
+def _is_seeded(encryption: Tree) -> bool:
+    """Whether the same row is encrypted alike each time: without a vector Spark draws one."""
+    mode, vector = (_uncast(encryption.children[at]) for at in (2, 4))
+    return vector.fields.get("value") != "" or str(mode.fields.get("value")).upper() == "ECB"
+
+
+def _uncast(expression: Tree) -> Tree:
+    return _uncast(expression.children[0]) if expression.kind == "Cast" else expression
 
 
 def _stateful(plan: Tree, folds: Mapping[str, FoldUse]) -> Iterator[str]:

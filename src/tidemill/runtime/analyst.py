@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,9 @@ import pyarrow as pa
 from tidemill.errors import PlanError, TidemillError
 from tidemill.folds.building import building
 from tidemill.planning.analysis import OutputPlans, PipelineFacts, find_facts
+from tidemill.planning.clocks import cast_specials, typed_specials
 from tidemill.planning.lineage import SOURCE_MARK
+from tidemill.planning.tree import Tree, build_tree
 from tidemill.runtime.code import describe
 from tidemill.sources.base import pipeline_schema
 
@@ -21,6 +24,9 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming import DataStreamReader
 
     from tidemill.pipeline import Pipeline
+
+
+_TIMES = ("date", "timestamp", "timestamp_ntz")
 
 
 def analyse(
@@ -116,5 +122,53 @@ def _plans(spark: SparkSession, name: str, frame: DataFrame) -> OutputPlans:
         ) from None
     optimised = spark._jsparkSession.sessionState().optimizer().execute(analysed)
     return OutputPlans(
-        name, json.loads(analysed.toJSON()), json.loads(optimised.toJSON()), frame.schema.json()
+        name,
+        json.loads(analysed.toJSON()),
+        json.loads(optimised.toJSON()),
+        frame.schema.json(),
+        find_clocks(spark, analysed),
+        bool(analysed.deterministic()),
     )
+
+
+def find_clocks(spark: SparkSession, analysed: Any) -> tuple[str, ...]:
+    """The texts of a plan that Spark takes for the clock, by asking Spark's own rule and parser."""
+    rules = spark._jvm.org.apache.spark.sql.catalyst.optimizer
+    before = rules.ReplaceExpressions.apply(analysed)
+    after = rules.SpecialDatetimeValues.apply(before)
+    found: set[str] = set()
+    if not before.fastEquals(after):
+        old, new = (build_tree(json.loads(plan.toJSON())) for plan in (before, after))
+        found.update(cast_specials(old, new))
+    if _has_times(build_tree(json.loads(analysed.toJSON()))):
+        found.update(name for text in _parsed(analysed) for name in typed_specials(text))
+    return tuple(sorted(found))
+
+
+def _has_times(plan: Tree) -> bool:
+    """Whether a typed literal can be in it; the rows of VALUES are read before the plan is made."""
+    for node in plan.walk():
+        if node.kind == "LocalRelation":
+            return True
+        for expression in node.expressions():
+            for part in expression.walk():
+                if part.kind == "Literal" and part.fields.get("dataType") in _TIMES:
+                    return True
+    return False
+
+
+def _parsed(node: Any) -> Iterator[str]:
+    """The texts in SQL that the nodes and literals of a plan were parsed from."""
+    leaves = [leaf for each in _items(node.expressions()) for leaf in _items(each.collectLeaves())]
+    for each in (node, *leaves):
+        origin = each.origin()
+        if origin.sqlText().isDefined():
+            text = origin.sqlText().get()
+            whole = each is node or not origin.stopIndex().isDefined()
+            yield text if whole else text[origin.startIndex().get() : origin.stopIndex().get() + 1]
+    for child in _items(node.children()):
+        yield from _parsed(child)
+
+
+def _items(sequence: Any) -> list[Any]:
+    return [sequence.apply(index) for index in range(sequence.size())]
