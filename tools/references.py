@@ -25,6 +25,7 @@ from tidemill.config import (
     SparkConfig,
     StreamConfig,
 )
+from tidemill.config.sparksettings import MEANING, OURS
 from tidemill.types import show_duration
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -63,7 +64,36 @@ def config_reference() -> str:
         for name, field in model.model_fields.items():
             default = _default(field)
             lines.append(f"| `{field.alias or name}` | {default} | {field.description or ''} |")
+        if model is SparkConfig:
+            lines += _spark_settings()
     return "\n".join(lines) + "\n"
+
+
+def _spark_settings() -> list[str]:
+    """Which of Spark's settings are not free, and why."""
+    rows = [
+        f"| `{setting.key}` | {' or '.join(f'`{value}`' for value in setting.values) or '*ours*'} "
+        f"| {setting.reason}; {setting.fix} |"
+        for setting in OURS
+    ]
+    return [
+        "",
+        "Settings that the promise of equal rows rests on. Another value is refused here, and a "
+        "session from elsewhere (`spark-defaults.conf`, `PYSPARK_SUBMIT_ARGS`, `spark=`) has these "
+        "while a run runs; it gets its own back.",
+        "",
+        "| setting | value | why; what to do |",
+        "|---|---|---|",
+        *rows,
+        "",
+        "Settings that change what code means are free, and fixed for the life of a run: its "
+        "manifest keeps them, `resume` refuses other ones, and where the YAML gives none Spark's "
+        "default holds, whatever a session was told before. `name.` stands for all below it: "
+        + ", ".join(f"`{name}`" for name in MEANING)
+        + ".",
+        "",
+        "All others are free: they change how fast a run is, not its rows.",
+    ]
 
 
 def _default(field: FieldInfo) -> str:

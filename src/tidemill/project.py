@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tidemill.archive.catalog import load_table, open_catalog, pin_snapshot
+from tidemill.archive.catalog import open_catalog
 from tidemill.config import ProjectConfig, load_config
 from tidemill.config.loader import LoadedConfig
 from tidemill.errors import RunError
@@ -18,19 +17,21 @@ from tidemill.planning.manifest import Manifest
 from tidemill.planning.manifesting import pipeline_manifest
 from tidemill.planning.plan import BackfillPlan
 from tidemill.planning.requests import Goal, Length, Until, When, request, run_request
+from tidemill.runtime.beginning import complete_run, write_run
 from tidemill.runtime.lease import hold_lease, hold_watch, is_held, is_watched
+from tidemill.runtime.naming import check_name
 from tidemill.runtime.phase import read_phase
 from tidemill.runtime.planner import code_fingerprint, make_plan
 from tidemill.runtime.registry import BatchRecord, Registry, RunRecord, RunState
 from tidemill.runtime.results import Progress, RunResult
 from tidemill.runtime.run import RunFolder, new_run_id
+from tidemill.runtime.settings import require_same_meaning
+from tidemill.runtime.starting import Starter
 from tidemill.sources.control import read_control, update_control
-from tidemill.sources.opening import keep_metadata
 from tidemill.types import BEGINNING, parse_duration, to_micros
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyiceberg.catalog import Catalog
     from pyspark.sql import SparkSession
 
     from tidemill.runtime.archives import ArchiveDesk
@@ -79,6 +80,7 @@ class Project:
         start: When,
         end: When,
         *,
+        name: str | None = None,
         on_start: Callable[[Manifest], None] = lambda manifest: None,
         on_progress: Callable[[Progress], None] = lambda progress: None,
         spark: SparkSession | None = None,
@@ -87,55 +89,28 @@ class Project:
         """Recompute ``[start, end)`` from the archive, exactly once, by default into a shadow.
 
         ``on_start`` gets the manifest before anything runs; ``on_progress`` comes after each
-        batch. Options as in :meth:`plan`.
+        batch. Options as in :meth:`plan`. With a ``name``, the run of that name goes on if there
+        is one.
         """
-        plan = self.plan(pipeline, start, end, spark=spark, **options)
-        manifest = self.prepare(plan)
+        asked = request(pipeline, start, end, **options)
+        manifest = self._starter.begin(asked, name, spark)
         on_start(manifest)
-        return self._execute(manifest, on_progress, spark)
+        return self.resume(manifest.run, on_progress=on_progress, spark=spark)
 
-    def prepare(self, plan: BackfillPlan) -> Manifest:
+    def prepare(self, plan: BackfillPlan, name: str | None = None) -> Manifest:
         """Fix a plan as a run: manifest, registry, tags. Nothing is computed yet.
 
         All of it or nothing: what cannot be finished is taken back.
         """
-        return self._fix(pipeline_manifest(self.loaded, plan, new_run_id(plan.created)))
+        return self._starter.prepare(plan, name)
+
+    @property
+    def _starter(self) -> Starter:
+        return Starter(self.loaded, self.registry)
 
     def _fix(self, manifest: Manifest) -> Manifest:
-        folder = RunFolder.of(self.loaded.home, manifest.run)
-        catalog = open_catalog(self.loaded)
-        try:
-            self._write_run(manifest, folder, catalog)
-        except BaseException as error:
-            self._take_back(manifest, folder, catalog)
-            if not isinstance(error, OSError):
-                raise
-            raise RunError(
-                f"the run cannot be written: {error.strerror or error}",
-                where=str(error.filename or folder.path),
-                fix="free space or give write permission, or set home: in the YAML",
-            ) from None
+        write_run(self.loaded, self.registry, manifest)
         return manifest
-
-    def _write_run(self, manifest: Manifest, folder: RunFolder, catalog: Catalog) -> None:
-        """The registry knows the run before it has tags, so that `cancel` finds them."""
-        folder.write_manifest(manifest)
-        self.registry.add(manifest.run, manifest.pipeline, manifest.mode)
-        for name, pin in manifest.sources.items():
-            if pin.kind == "iceberg" and pin.snapshot is not None:
-                table = load_table(catalog, pin.location, f"stream {pin.stream}")
-                pin_snapshot(table, pin.snapshot, manifest.run)
-            keep_metadata(pin, catalog, folder.table(name))
-
-    def _take_back(self, manifest: Manifest, folder: RunFolder, catalog: Catalog) -> None:
-        """Remove what is there of a run that could not be written; what fails here stays."""
-        from tidemill.runtime.executor import release
-
-        with contextlib.suppress(Exception):
-            release(catalog, manifest)
-        with contextlib.suppress(Exception):
-            self.registry.remove(manifest.run)
-        shutil.rmtree(folder.path, ignore_errors=True)
 
     def plan_run(
         self,
@@ -157,6 +132,7 @@ class Project:
         *,
         begin: str = "latest",
         until: Until | None = None,
+        name: str | None = None,
         on_start: Callable[[Manifest], None] = lambda manifest: None,
         on_progress: Callable[[Progress], None] = lambda progress: None,
         spark: SparkSession | None = None,
@@ -166,12 +142,26 @@ class Project:
 
         Without ``start`` it begins at the log's end (``begin="earliest"``: at its first row). It
         goes on until it is stopped, or until what ``until`` says. Writes straight into the sinks'
-        tables unless ``into`` names another.
+        tables unless ``into`` names another. With a ``name``, the run of that name goes on if
+        there is one.
         """
-        plan = self.plan_run(pipeline, start, begin=begin, spark=spark, **options)
-        manifest = self.prepare(plan)
+        manifest = self.prepare_run(pipeline, start, begin=begin, name=name, spark=spark, **options)
         on_start(manifest)
-        return self._execute(manifest, on_progress, spark, until)
+        return self.resume(manifest.run, until=until, on_progress=on_progress, spark=spark)
+
+    def prepare_run(
+        self,
+        pipeline: str,
+        start: When | None = None,
+        *,
+        begin: str = "latest",
+        name: str | None = None,
+        spark: SparkSession | None = None,
+        **options: Any,
+    ) -> Manifest:
+        """Fix what :meth:`run` does, or find the run of that name, which `resume` goes on with."""
+        asked = run_request(pipeline, start, begin, **options)
+        return self._starter.begin(asked, name, spark)
 
     def prepare_recovery(
         self,
@@ -221,6 +211,7 @@ class Project:
         *,
         trigger: Length = "1 s",
         until: Until | None = None,
+        name: str | None = None,
         on_start: Callable[[Manifest], None] = lambda manifest: None,
         on_progress: Callable[[Progress], None] = lambda progress: None,
         spark: SparkSession | None = None,
@@ -231,8 +222,8 @@ class Project:
         """
         from tidemill.runtime.growth import GrowthWatch
 
+        manifest = self.prepare_capture(streams, trigger=trigger, name=name)
         while True:
-            manifest = self.prepare_capture(streams, trigger=trigger)
             on_start(manifest)
             growth, grown = GrowthWatch(self.loaded, manifest), list[bool]()
 
@@ -247,17 +238,25 @@ class Project:
                     found.append(True)
                     self.stop(run)
 
-            result = self._execute(manifest, report, spark, until)
+            result = self.resume(manifest.run, until=until, on_progress=report, spark=spark)
             if not grown:
                 return result
+            pause, before = parse_duration(trigger), manifest.run
+            manifest = self._starter.capture(streams, pause, name, before)
 
-    def prepare_capture(self, streams: Sequence[str], *, trigger: Length = "1 s") -> Manifest:
-        """Fix a run that follows logs into their archives. It goes on where the archive ends."""
-        from tidemill.runtime.capture import capture_manifest
+    def prepare_capture(
+        self, streams: Sequence[str], *, trigger: Length = "1 s", name: str | None = None
+    ) -> Manifest:
+        """Fix a run that follows logs into their archives. It goes on where the archive ends.
 
-        now = datetime.now(UTC)
-        pause = parse_duration(trigger)
-        return self._fix(capture_manifest(self.loaded, streams, now, new_run_id(now), pause))
+        Or find the run of that name, which `resume` goes on with.
+        """
+        return self._starter.follow(streams, parse_duration(trigger), name)
+
+    def rename(self, run: str, name: str) -> None:
+        """Give a run a name, also that of another run: a recovered one goes on under it."""
+        check_name(name)
+        self.registry.rename(self.registry.get(run).run, name)
 
     def log_risks(self, manifest: Manifest) -> tuple[str, ...]:
         """What a run's topics make weaker by their kind of time, as its plan says it."""
@@ -270,6 +269,7 @@ class Project:
 
         A supervised run that has no driver at the moment gets no other.
         """
+        run = self.registry.get(run).run
         folder = RunFolder.of(self.loaded.home, run)
         if not is_watched(folder.path):
             self._require_driven(run)
@@ -302,12 +302,14 @@ class Project:
     ) -> RunResult:
         """Go on exactly where a run stopped or died; a paused run is let go on."""
         record = self.registry.get(run)
+        run = record.run
         folder = RunFolder.of(self.loaded.home, run)
         manifest = folder.read_manifest()
         if record.state in (RunState.FINISHED, RunState.CANCELLED):
             raise RunError(
                 f"the run {run} is {record.state}", fix="start a new one with 'tidemill backfill'"
             )
+        require_same_meaning(manifest, self.config.spark)
         if record.state is RunState.RUNNING and is_held(folder.path):
             if _is_paused(folder):
                 update_control(folder.path, paused=False)
@@ -319,6 +321,8 @@ class Project:
                 f"the code of {manifest.pipeline!r} changed since the run was planned",
                 fix="restore it, or start a new backfill; old and new rows must not be mixed",
             )
+        if record.state is RunState.PLANNED:
+            complete_run(self.loaded, manifest, folder)
         return self._execute(manifest, on_progress, spark, until)
 
     def _execute(
@@ -359,6 +363,7 @@ class Project:
         from tidemill.runtime.rewind import rewind
 
         record = self.registry.get(run)
+        run = record.run
         folder = RunFolder.of(self.loaded.home, run)
         manifest = folder.read_manifest()
         if record.state in (RunState.FINISHED, RunState.CANCELLED):
@@ -370,6 +375,7 @@ class Project:
 
     def pause(self, run: str) -> RunResult:
         """Hold a running run after its current slice; it keeps its place and its driver."""
+        run = self.registry.get(run).run
         self._require_driven(run)
         update_control(RunFolder.of(self.loaded.home, run).path, paused=True)
         return self.status(run)
@@ -377,6 +383,7 @@ class Project:
     def cancel(self, run: str) -> RunResult:
         """End a run for good: the current slice is committed, nothing more, pins are let go."""
         record = self.registry.get(run)
+        run = record.run
         folder = RunFolder.of(self.loaded.home, run)
         if record.state in (RunState.FINISHED, RunState.CANCELLED):
             raise RunError(f"the run {run} is {record.state} already")
@@ -410,11 +417,13 @@ class Project:
     def status(self, run: str) -> RunResult:
         """One run: state, tables, rows."""
         record = self._honest(self.registry.get(run))
+        run = record.run
         manifest = RunFolder.of(self.loaded.home, run).read_manifest()
         totals = self.registry.totals(run)
         progress = Progress(manifest, totals, None)
         return RunResult(
             run=run,
+            name=record.name,
             pipeline=record.pipeline,
             state=record.state,
             outputs={name: sink.place for name, sink in manifest.sinks.items()},
@@ -438,7 +447,9 @@ class Project:
         """The late rows of a run, or of a pipeline's latest run that has a late table."""
         from tidemill.runtime.late import read_late
 
-        return read_late(self.loaded, self.registry, pipeline_or_run, source)
+        is_pipeline = pipeline_or_run in self.config.pipelines
+        run = None if is_pipeline else self.registry.named(pipeline_or_run)
+        return read_late(self.loaded, self.registry, run or pipeline_or_run, source)
 
     def state(
         self, run: str, operator: str | None = None, batch: int | None = None
@@ -462,8 +473,7 @@ class Project:
     def _states(self, run: str) -> RunStates:
         from tidemill.runtime.states import RunStates
 
-        self.registry.get(run)
-        return RunStates(RunFolder.of(self.loaded.home, run))
+        return RunStates(RunFolder.of(self.loaded.home, self.registry.get(run).run))
 
 
 def _is_paused(folder: RunFolder) -> bool:

@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from tidemill.cli.live import chosen_until, until_options
+from tidemill.cli.live import chosen_until, show_run, until_options
 from tidemill.cli.options import (
+    append_option,
     common,
     finish,
     given,
+    name_option,
     open_project,
     pipeline_argument,
     print_json,
     range_options,
     run_argument,
 )
-
-if TYPE_CHECKING:
-    from tidemill.planning.manifest import Manifest
 
 
 @click.command()
@@ -51,25 +50,29 @@ def plan(pipeline: str, every: bool, config: Path, as_json: bool, **options: Any
 @range_options(open_end=False)
 @click.option("--rate", type=int, metavar="ROWS", help="At most this many rows per second.")
 @click.option("--into", metavar="TABLE", help="Write here, not into a shadow; or into this topic.")
+@append_option
+@name_option
 @common
 def backfill(pipeline: str, config: Path, as_json: bool, **options: Any) -> None:
     r"""Recompute [--from, --to) from the archive, exactly once, into a shadow table.
 
-    Ctrl-C stops cleanly after the current slice; 'tidemill resume RUN' goes on.
+    Ctrl-C stops cleanly after the current slice; 'tidemill resume RUN' goes on. With --into, a
+    table that has rows of [--from, --to) already is refused.
 
     \b
     tidemill backfill plays_per_show --from 2026-01-01T00:00Z --to 2026-01-02T00:00Z
+    tidemill backfill plays_per_show --from … --to … --name again   the same again: goes on
     """
     project = open_project(str(config))
-
-    def announce(manifest: Manifest) -> None:
-        click.echo(f"run {manifest.run}", err=as_json)
 
     from tidemill.cli.progress import ProgressLine
 
     with ProgressLine() as line:
         result = project.backfill(
-            pipeline, on_start=announce, on_progress=line.show, **given(options)
+            pipeline,
+            on_start=lambda found: show_run(found, as_json),
+            on_progress=line.show,
+            **given(options),
         )
     finish(result, as_json)
 

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from tidemill.cli.live import announce, chosen_until, keep_going, until_options
-from tidemill.cli.options import Length, common, finish, open_project
+from tidemill.cli.options import Length, common, finish, name_option, open_project
 
 
 @click.command("run")
@@ -21,6 +21,7 @@ from tidemill.cli.options import Length, common, finish, open_project
     show_default=True,
     help="How often to take what has come: fewer, larger files the longer it is.",
 )
+@name_option
 @until_options
 @click.option("--supervise", is_flag=True, help="Start again by itself after a crash.")
 @common
@@ -28,6 +29,7 @@ def capture(
     streams: tuple[str, ...],
     *,
     trigger: timedelta,
+    name: str | None,
     supervise: bool,
     config: Path,
     as_json: bool,
@@ -40,11 +42,12 @@ def capture(
 
     \b
       tidemill archive run plays --supervise
+      tidemill archive run plays --name plays-archive     begin, or go on: for a container
     """
     project = open_project(str(config))
     goal = chosen_until(**until)
     if supervise:
-        manifest = project.prepare_capture(streams, trigger=trigger)
+        manifest = project.prepare_capture(streams, trigger=trigger, name=name)
         announce(project, manifest, as_json)
         finish(keep_going(project, manifest, config, goal), as_json)
         return
@@ -55,6 +58,7 @@ def capture(
             streams,
             trigger=trigger,
             until=goal,
+            name=name,
             on_start=lambda manifest: announce(project, manifest, as_json),
             on_progress=line.show,
         )

@@ -13,10 +13,12 @@ import click
 from tidemill.cli.options import (
     Instant,
     Length,
+    append_option,
     common,
     finish,
     given,
     history_options,
+    name_option,
     open_project,
     pipeline_argument,
     print_json,
@@ -79,6 +81,8 @@ def chosen_until(length: timedelta | None, until: datetime | None, caught_up: bo
 @history_options
 @click.option("--rate", type=int, metavar="ROWS", help="At most about this many rows per second.")
 @click.option("--into", metavar="TABLE", help="Write into this table or topic, not the sink's.")
+@append_option
+@name_option
 @click.option("--trigger", type=Length(), help="How often to take what has come; default 1s.")
 @click.option(
     "--recover-from-archive",
@@ -95,11 +99,13 @@ def chosen_until(length: timedelta | None, until: datetime | None, caught_up: bo
 def run(pipeline: str, supervise: bool, config: Path, as_json: bool, **options: Any) -> None:
     r"""Run a pipeline live, or from history straight into live.
 
-    Ctrl-C and 'tidemill stop RUN' stop cleanly; 'tidemill resume RUN' goes on.
+    Ctrl-C and 'tidemill stop RUN' stop cleanly; 'tidemill resume RUN' goes on. A second live run of
+    the pipeline into the same table is refused, and so is --from over times that the table has.
 
     \b
     tidemill run plays_per_show                             from now on
     tidemill run plays_per_show --from 2026-01-01T00:00Z    history first, then live
+    tidemill run plays_per_show --name plays                begin, or go on: for a container
     tidemill plan plays_per_show --from 2026-01-01T00:00Z   where the seam is
     """
     project = open_project(str(config))
@@ -120,18 +126,28 @@ def run(pipeline: str, supervise: bool, config: Path, as_json: bool, **options: 
 def _prepare(project: Project, pipeline: str, options: dict[str, Any]) -> Manifest:
     lost, start = options.pop("lost", None), options.pop("start", None)
     if lost is None:
-        return project.prepare(project.plan_run(pipeline, start, **options))
+        return project.prepare_run(pipeline, start, **options)
+    name = options.pop("name", None)
     if start is not None or options.pop("begin", "latest") != "latest":
         raise PlanError(
             "--recover-from-archive goes on where the lost run ended",
             fix="leave --from and --start out",
         )
-    return project.prepare_recovery(pipeline, lost, **options)
+    manifest = project.prepare_recovery(pipeline, lost, **options)
+    if name is not None:
+        project.rename(manifest.run, name)
+    return manifest
+
+
+def show_run(manifest: Manifest, as_json: bool) -> None:
+    """The run's id, and its name if it was begun with one."""
+    named = "" if manifest.name is None else f" ({manifest.name})"
+    click.echo(f"run {manifest.run}{named}", err=as_json)
 
 
 def announce(project: Project, manifest: Manifest, as_json: bool) -> None:
     """The run's id comes first: it is what every other command takes. Then what may surprise."""
-    click.echo(f"run {manifest.run}", err=as_json)
+    show_run(manifest, as_json)
     for risk in project.log_risks(manifest):
         click.echo(f"risk: {redact(risk)}", err=True)
 

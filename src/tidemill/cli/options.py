@@ -78,7 +78,10 @@ def _complete_pipelines(ctx: click.Context, param: Any, start: str) -> list[Comp
 
 
 def _complete_runs(ctx: click.Context, param: Any, start: str) -> list[CompletionItem]:
-    return _complete(ctx, start, lambda project: [record.run for record in project.runs()])
+    def names(project: Project) -> list[str]:
+        return [text for found in project.runs() for text in (found.run, found.name) if text]
+
+    return _complete(ctx, start, names)
 
 
 def _complete_both(ctx: click.Context, param: Any, start: str) -> list[CompletionItem]:
@@ -154,6 +157,18 @@ def history_options(function: F) -> F:
     ):  # fmt: skip
         function = option(function)
     return function
+
+
+name_option = click.option(
+    "--name",
+    help="A name for the run. The same command again goes on with it: for containers and services "
+    "that restart.",
+)
+append_option = click.option(
+    "--append", is_flag=True, default=None,
+    help="Write also where the table has rows of these times, or another live run writes: they "
+    "are there twice then.",
+)  # fmt: skip
 
 
 def range_options(open_end: bool) -> Callable[[F], F]:

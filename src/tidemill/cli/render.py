@@ -117,11 +117,12 @@ def show_result(result: RunResult) -> None:
     out = console()
     totals = result.totals
     color = _STATES.get(result.state, "white")
+    named = "" if result.name is None else f" ({result.name})"
     where = f"slice {result.slices_done}/{result.slices}"
     if result.phase is not None and result.phase.name == "live":
         where = f"live, {totals.batches:,} batches"
     out.print(
-        f"[{color}]{result.state}[/]  run {result.run}  {result.pipeline}  {where}  "
+        f"[{color}]{result.state}[/]  run {result.run}{named}  {result.pipeline}  {where}  "
         f"{result.seconds:.1f} s"
     )
     if result.phase is not None:
@@ -180,13 +181,14 @@ def show_runs(records: list[RunRecord]) -> None:
         out.print("no runs yet; start one with 'tidemill backfill'")
         return
     table = Table(box=None, pad_edge=False, header_style="dim")
-    for name in ("run", "pipeline", "mode", "state", "created", "seconds", ""):
+    for name in ("run", "name", "pipeline", "mode", "state", "created", "seconds", ""):
         table.add_column(name)
     for record in records:
         color = _STATES.get(record.state, "white")
         note = (record.error or "").splitlines()[:1]
         table.add_row(
             record.run,
+            record.name or "",
             record.pipeline,
             record.mode,
             f"[{color}]{record.state}[/]",

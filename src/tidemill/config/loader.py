@@ -11,9 +11,10 @@ from pydantic import ValidationError
 from tidemill.config.document import TOO_SHORT, Document, hide
 from tidemill.config.mistakes import explain
 from tidemill.config.pipeline import PipelineConfig
-from tidemill.config.places import shared_archive, table_key
+from tidemill.config.places import find_loop, shared_archive, table_key, written_tables
 from tidemill.config.project import ProjectConfig
 from tidemill.config.sink import IcebergSink
+from tidemill.config.sparksettings import refused
 from tidemill.config.stream import IcebergArchive
 from tidemill.errors import nearest
 
@@ -110,6 +111,12 @@ def _check_sinks(pipeline: PipelineConfig, document: Document, at: tuple[str, ..
 
 def _check_names(config: ProjectConfig, document: Document) -> None:
     """Names that refer to other parts of the file; what code refers to is checked later."""
+    for setting, given in refused(config.spark.conf):
+        raise document.error(
+            ("spark", "conf", setting.key),
+            f"{setting.key} is {given}: {setting.reason}",
+            setting.fix,
+        )
     for name, pipeline in config.pipelines.items():
         at = ("pipelines", name)
         for source, settings in pipeline.sources.items():
@@ -121,6 +128,7 @@ def _check_names(config: ProjectConfig, document: Document) -> None:
                     nearest(stream, config.streams),
                 )
         _check_sinks(pipeline, document, (*at, "sinks"))
+        _check_loop(config, pipeline, document, at)
     for name, stream_config in config.streams.items():
         if not name.isidentifier():
             raise document.error(
@@ -136,6 +144,22 @@ def _check_names(config: ProjectConfig, document: Document) -> None:
                 ("streams", name), "the stream has neither archive: nor live:", "give it one"
             )
     _check_archives(config, document)
+
+
+def _check_loop(
+    config: ProjectConfig, pipeline: PipelineConfig, document: Document, at: tuple[str, ...]
+) -> None:
+    """A pipeline must not write what it reads; sources that only code names are checked later."""
+    names = {settings.stream or source for source, settings in pipeline.sources.items()}
+    read = {name: config.streams[name] for name in sorted(names)}
+    loop = find_loop(read, written_tables(pipeline))
+    if loop is not None:
+        raise document.error(
+            (*at, "sinks"),
+            f"the pipeline writes the table {loop[1]!r}, the archive of its source {loop[0]!r}: it "
+            "would read its own rows",
+            "write into another table",
+        )
 
 
 def _check_archives(config: ProjectConfig, document: Document) -> None:

@@ -1,5 +1,9 @@
 """Whether two names in the YAML name the same place: one table, however it is written."""
 
+from collections.abc import Iterable
+
+from tidemill.config.pipeline import PipelineConfig
+from tidemill.config.sink import IcebergSink
 from tidemill.config.stream import IcebergArchive, KafkaLive, StreamConfig
 
 _QUOTES = "`\"'"
@@ -43,3 +47,22 @@ def shared_archive(streams: dict[str, StreamConfig]) -> tuple[str, str] | None:
         ):
             return other, name
     return None
+
+
+def find_loop(streams: dict[str, StreamConfig], tables: Iterable[str]) -> tuple[str, str] | None:
+    """The first of the streams whose archive is one of the tables, and that table's name."""
+    written = {table_key(table): table for table in tables}
+    for name, stream in streams.items():
+        if isinstance(stream.archive, IcebergArchive):
+            found = written.get(table_key(stream.archive.table))
+            if found is not None:
+                return name, found
+    return None
+
+
+def written_tables(pipeline: PipelineConfig, into: str | None = None) -> list[str]:
+    """The tables that runs of a pipeline write, shadows aside: outputs, late and dead rows."""
+    tables = [sink.table for sink in pipeline.sinks.values() if isinstance(sink, IcebergSink)]
+    if into is not None and len(tables) == len(pipeline.sinks):
+        tables.append(into)
+    return [*tables, *(f"{table}__{side}" for table in tables for side in ("late", "dead"))]

@@ -133,6 +133,9 @@ class Manifest:
     misalignment: int = 0  # µs a source may run ahead of another; 0: boundaries see to it
     steps: tuple[dict[str, int], ...] = ()  # frontiers that all sources take together
     discard: dict[str, Stamp] = field(default_factory=dict)  # by table: it has what comes before
+    name: str | None = None  # by which the run was begun; the registry says whose it is now
+    asked: dict[str, Any] = field(default_factory=dict)  # with which options; {}: not known
+    settings: dict[str, str] = field(default_factory=dict)  # Spark's, that change what code means
     code: bool = True  # False: rows go to the sinks as they are, output by source
     version: int = VERSION
 

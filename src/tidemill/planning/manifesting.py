@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tidemill.config.sink import KafkaSink, is_topic
-from tidemill.config.stream import KafkaLive
+from tidemill.config.sparksettings import meaning
 from tidemill.errors import PlanError
 from tidemill.planning.chains import FoldPin
 from tidemill.planning.manifest import Manifest, SinkPin
@@ -32,7 +32,6 @@ def pipeline_manifest(loaded: LoadedConfig, plan: BackfillPlan, run: str) -> Man
         name: _pin(request, config, sink, plan.facts.schemas[name], shadow)
         for name, sink in config.sinks.items()
     }
-    check_loops(loaded, plan, sinks)
     first = next(iter(sinks.values())).table or _beside_topic(request, shadow)
     return Manifest(
         run=run,
@@ -58,6 +57,7 @@ def pipeline_manifest(loaded: LoadedConfig, plan: BackfillPlan, run: str) -> Man
         keep_batches=config.keep_batches,
         ends=request.live is None,
         misalignment=0 if request.live is None else micros_of(config.max_misalignment),
+        settings=meaning(loaded.config.spark.conf),
     )
 
 
@@ -137,19 +137,3 @@ def check_into(request: BackfillRequest, config: PipelineConfig) -> None:
         )
     if not all(into.rpartition(".")):
         raise PlanError(f"--into {into} has no namespace", fix="write namespace.table")
-
-
-def check_loops(loaded: LoadedConfig, plan: BackfillPlan, sinks: dict[str, SinkPin]) -> None:
-    """A pipeline must not read what it writes: it would never end."""
-    config = loaded.config
-    for name, sink in config.pipelines[plan.request.pipeline].sinks.items():
-        for pin in plan.pins.values():
-            live = config.streams[pin.stream].live
-            if not isinstance(sink, KafkaSink) or not isinstance(live, KafkaLive):
-                continue
-            if (live.topic, live.brokers) == (sinks[name].topic, sink.brokers):
-                raise PlanError(
-                    f"the sink {name!r} writes the topic {live.topic!r}, which the pipeline reads",
-                    where=f"pipeline {plan.request.pipeline}",
-                    fix="write into another topic",
-                )

@@ -41,6 +41,7 @@ class BackfillRequest:
     allow_empty: bool = False
     live: Beginning | None = None  # go on live; None: end with the range
     trigger: timedelta | None = None
+    append: bool = False  # write beside rows, and live runs, that are there already
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from tidemill.runtime.liveplan import open_log, require_same_topic, require_seam
 from tidemill.runtime.logs import kafka_pin
 from tidemill.sources.liveslices import first_moment
 from tidemill.sources.opening import log_schema
-from tidemill.types import BEGINNING, FOREVER, MILLISECOND, micros_of, to_micros
+from tidemill.types import BEGINNING, FOREVER, MILLISECOND, micros_of, show_duration, to_micros
 
 if TYPE_CHECKING:
     from datetime import datetime, timedelta
@@ -34,6 +34,16 @@ if TYPE_CHECKING:
 NAME = "archive"
 """What the registry calls these runs, where others have their pipeline's name."""
 _WIDEST = 3_600_000_000
+
+
+def capture_name(streams: Sequence[str]) -> str:
+    """What the registry calls a run that follows these streams."""
+    return f"{NAME}:{'+'.join(dict.fromkeys(streams))}"
+
+
+def capture_asked(trigger: timedelta) -> dict[str, str]:
+    """What was asked for beside the streams, as a manifest keeps it."""
+    return {"trigger": show_duration(trigger)}
 
 
 def capture_manifest(
@@ -50,7 +60,7 @@ def capture_manifest(
     frontier = min(pin.leg.seam for pin in pins.values() if pin.leg is not None)
     return Manifest(
         run=run,
-        pipeline=f"{NAME}:{'+'.join(pins)}",
+        pipeline=capture_name(streams),
         mode=NAME,
         config=str(loaded.path),
         fingerprint="",

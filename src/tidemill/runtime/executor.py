@@ -21,7 +21,8 @@ from tidemill.runtime.lease import hold_lease, is_watched, record_jvm
 from tidemill.runtime.logwatch import LogWatch
 from tidemill.runtime.registry import BatchRecord, Registry, RunState
 from tidemill.runtime.seam import SeamWatch
-from tidemill.runtime.session import build_session
+from tidemill.runtime.session import build_session, run_settings
+from tidemill.runtime.settings import settle
 from tidemill.runtime.topics import topic_targets
 from tidemill.sinks.tables import ensure_table
 from tidemill.sinks.writing import Target
@@ -133,6 +134,8 @@ def _drive(
         record=manifest.ends,
     )
     record_jvm(work.folder.path, spark.sparkContext._gateway.proc.pid)
+    more = run_settings(manifest.shuffles, manifest.keep_batches)
+    give_back = settle(spark, manifest.settings, more)
     try:
         slicings = {source: Slicing(work.options(source)) for source in manifest.sources}
         targets: dict[str, Destination] = {**topics, **prepare_tables(catalog, manifest)}
@@ -147,6 +150,8 @@ def _drive(
     finally:
         if given is None:
             spark.stop()
+        else:
+            give_back()
 
 
 def prepare_tables(catalog: Catalog, manifest: Manifest) -> dict[str, Target]:

@@ -16,7 +16,6 @@ from tidemill.runtime.analyst import call_pipeline
 from tidemill.runtime.code import load_pipeline
 from tidemill.runtime.feeds import feed_root
 from tidemill.runtime.logs import client_settings
-from tidemill.runtime.session import run_settings
 from tidemill.sinks.base import RESULT
 from tidemill.sinks.writing import OUTPUT, RESULT_DDL, BatchWriter
 from tidemill.sources.base import MARK, stream_schema
@@ -103,8 +102,6 @@ def build_frame(
     from tidemill.sources.datasource import TidemillSource
 
     manifest = work.manifest
-    for key, value in run_settings(manifest.shuffles, manifest.keep_batches).items():
-        spark.conf.set(key, value)
     spark.dataSource.register(TidemillSource)
     if not manifest.code:
         told = [

@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING
 
 from tidemill.archive.catalog import open_metadata
 from tidemill.config.sink import KafkaSink
+from tidemill.config.sparksettings import meaning
 from tidemill.errors import ConfigError, PlanError, nearest
 from tidemill.planning.allowlist import check_allowed
+from tidemill.planning.loops import check_loops
 from tidemill.planning.messages import check_messages
 from tidemill.planning.plan import BackfillPlan, BackfillRequest, Beginning
 from tidemill.planning.ranges import Margins, find_margins, input_range
@@ -65,6 +67,7 @@ def make_plan(
     code = code_fingerprint(loaded, request.pipeline)
     known = recall(loaded.home, code)
     streams = known.streams if known else load_pipeline(loaded, request.pipeline).streams
+    check_loops(loaded.config, request, streams)
     opened = _open_sources(loaded, catalog, request, streams)
     facts = _facts(loaded, request.pipeline, opened, known, spark)
     if known is None or facts is not known.facts:
@@ -139,7 +142,9 @@ def code_fingerprint(loaded: LoadedConfig, name: str) -> str:
     config = loaded.config.pipelines[name]
     sources = {key: value.model_dump_json() for key, value in config.sources.items()}
     streams = {key: value.event_time for key, value in loaded.config.streams.items()}
-    return fingerprint(loaded, name, [str(sources), str(streams)])
+    settings = meaning(loaded.config.spark.conf)
+    more = [str(settings)] if settings else []
+    return fingerprint(loaded, name, [str(sources), str(streams), *more])
 
 
 def _open_sources(
@@ -187,6 +192,7 @@ def _facts(
         return known.facts
     from tidemill.runtime.analyst import analyse
     from tidemill.runtime.session import build_session
+    from tidemill.runtime.settings import settled
 
     pipeline = load_pipeline(loaded, name)
     session = spark or build_session(
@@ -196,13 +202,14 @@ def _facts(
         log=_analysis_log(loaded.home),
     )
     try:
-        facts = analyse(
-            session,
-            pipeline,
-            {source: opened.readers[source].schema() for source in pipeline.streams},
-            {source: opened.pins[source].event_time for source in pipeline.streams},
-            {source for source in pipeline.streams if opened.pins[source].meta},
-        )
+        with settled(session, meaning(loaded.config.spark.conf)):
+            facts = analyse(
+                session,
+                pipeline,
+                {source: opened.readers[source].schema() for source in pipeline.streams},
+                {source: opened.pins[source].event_time for source in pipeline.streams},
+                {source for source in pipeline.streams if opened.pins[source].meta},
+            )
     finally:
         if spark is None:
             session.stop()

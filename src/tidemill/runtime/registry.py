@@ -36,9 +36,10 @@ create table if not exists totals (
   out integer not null, suppressed integer not null, clock integer not null,
   kept integer not null
 );
+create table if not exists names (name text primary key, run text not null unique);
 """
 _COUNTED = ("on_time", "late", "dead", "out", "suppressed", "clock")
-_VERSION = 1
+_VERSION = 2
 _KEPT = 10_000
 """Rows of batches that a run keeps. A batch that runs again after its row was removed is in the
 totals already, and a repeat has the same counts: then the totals stay as they are."""
@@ -109,6 +110,7 @@ class RunRecord:
     finished: str | None
     error: str | None
     seconds: float
+    name: str | None = None
 
 
 class Registry:
@@ -155,18 +157,44 @@ class Registry:
             "home: in the YAML",
         )
 
-    def add(self, run: str, pipeline: str, mode: str) -> None:
-        """A run that is planned and not started."""
+    def add(
+        self,
+        run: str,
+        pipeline: str,
+        mode: str,
+        name: str | None = None,
+        follows: str | None = None,
+    ) -> None:
+        """A run that is planned and not started. It gets the name of a run that it ``follows``."""
         with self._connect() as connection:
+            connection.execute("begin immediate")
             connection.execute(
                 "insert into runs (run, pipeline, mode, state, created) values (?, ?, ?, ?, ?)",
                 (run, pipeline, mode, RunState.PLANNED, _now()),
             )
+            connection.execute("delete from names where run = ?", (follows,))
+            if name is not None:
+                _require_unused(connection, name)
+                connection.execute("insert into names (name, run) values (?, ?)", (name, run))
+
+    def named(self, name: str) -> str | None:
+        """The run that has this name, if there is one."""
+        with self._connect() as connection:
+            row = connection.execute("select run from names where name = ?", (name,)).fetchone()
+        return None if row is None else str(row[0])
+
+    def rename(self, run: str, name: str) -> None:
+        """Give the name to this run, whoever had it."""
+        with self._connect() as connection:
+            connection.execute("begin immediate")
+            connection.execute("delete from names where name = ? or run = ?", (name, run))
+            connection.execute("insert into names (name, run) values (?, ?)", (name, run))
 
     def remove(self, run: str) -> None:
         """Forget a run that could not be begun."""
         with self._connect() as connection:
             connection.execute("delete from runs where run = ?", (run,))
+            connection.execute("delete from names where run = ?", (run,))
 
     def set_state(self, run: str, state: RunState, error: str | None = None) -> None:
         """Move a run to another state; started and finished follow from it."""
@@ -213,11 +241,11 @@ class Registry:
         return RunTotals(*row) if row else RunTotals()
 
     def get(self, run: str) -> RunRecord:
-        """One run; an unknown id is an error with the nearest one."""
-        found = self._select("where run = ?", run)
+        """One run, by its id or its name; an unknown one is an error with the nearest."""
+        found = self._select("where run = ?", run) or self._select("where name = ?", run)
         if found:
             return found[0]
-        known = [record.run for record in self.runs()]
+        known = [text for record in self.runs() for text in (record.run, record.name) if text]
         fix = nearest(run, known[-8:]) if known else "'tidemill backfill' starts one"
         raise RunError(f"there is no run {run!r}", fix=fix)
 
@@ -228,8 +256,8 @@ class Registry:
     def _select(self, which: str, *values: str) -> list[RunRecord]:
         with self._connect() as connection:
             rows = connection.execute(
-                "select run, pipeline, mode, state, created, started, finished, error, seconds"
-                f" from runs {which}",
+                "select run, pipeline, mode, state, created, started, finished, error, seconds,"
+                f" name from runs left join names using (run) {which}",
                 values,
             ).fetchall()
         return [RunRecord(**{**dict(row), "state": RunState(row["state"])}) for row in rows]
@@ -279,10 +307,18 @@ def _renew(connection: sqlite3.Connection) -> None:
     An earlier version had no totals, and at first no count of rows that came behind the clock.
     """
     connection.execute("begin immediate")
-    if connection.execute("pragma user_version").fetchone()[0] >= _VERSION:
+    version = connection.execute("pragma user_version").fetchone()[0]
+    if version >= _VERSION:
         return
     for statement in _SCHEMA.split(";"):
         connection.execute(statement)
+    if version < 1:
+        _count_again(connection)
+    connection.execute(f"pragma user_version = {_VERSION}")
+
+
+def _count_again(connection: sqlite3.Connection) -> None:
+    """Make the totals of a registry that had none, from the rows of all its batches."""
     found = {row[1] for row in connection.execute("pragma table_info(batches)")}
     if "clock" not in found:
         connection.execute("alter table batches add column clock integer not null default 0")
@@ -293,7 +329,15 @@ def _renew(connection: sqlite3.Connection) -> None:
     )
     for row in connection.execute("select run from totals").fetchall():
         _forget(connection, row[0])
-    connection.execute(f"pragma user_version = {_VERSION}")
+
+
+def _require_unused(connection: sqlite3.Connection, name: str) -> None:
+    row = connection.execute("select run from names where name = ?", (name,)).fetchone()
+    if row is not None:
+        raise RunError(
+            f"the name {name!r} is that of the run {row[0]}",
+            fix="start the same command again, or choose another --name",
+        )
 
 
 def _now() -> str:

@@ -74,12 +74,14 @@ class RunResult:
     seconds: float
     error: str | None = None
     phase: Phase | None = None  # of a run without an end
+    name: str | None = None
 
     def to_json(self) -> dict[str, Any]:
         """As ``--json`` prints it."""
         totals = self.totals
         return {
             "run": self.run,
+            **({} if self.name is None else {"name": self.name}),
             "pipeline": self.pipeline,
             "state": str(self.state),
             "tables": {"outputs": self.outputs, "late": self.late, "dead": self.dead},

@@ -55,6 +55,10 @@ class RunFolder:
         draft.write_text(manifest.to_json(), "utf-8")
         draft.replace(self.path / "manifest.json")
 
+    def has_manifest(self) -> bool:
+        """Whether the run was written down."""
+        return (self.path / "manifest.json").exists()
+
     def read_manifest(self) -> Manifest:
         """What the run decided."""
         try:

@@ -169,14 +169,13 @@ def _stderr_to(log: Path | None) -> Iterator[None]:
 
 
 def run_settings(shuffles: int, keep_batches: int) -> dict[str, str]:
-    """What a run decides for its query, whatever session it runs in.
+    """What a run decides for its query, beside what all runs have (``config/sparksettings.py``).
 
     A fold's bucket must be run in every batch, also when nothing came for it: no empty part of a
     plan may be taken out, not before it runs and not while it does.
     """
     return {
         "spark.sql.shuffle.partitions": str(shuffles),
-        "spark.sql.adaptive.enabled": "false",
         "spark.sql.optimizer.excludedRules": (
             "org.apache.spark.sql.catalyst.optimizer.PropagateEmptyRelation"
         ),

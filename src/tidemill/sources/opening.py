@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,7 @@ from tidemill.sources.parquet import ParquetReader
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
 
-    from tidemill.planning.manifest import SourcePin
+    from tidemill.planning.manifest import Manifest, SourcePin
     from tidemill.planning.statistics import Extent
     from tidemill.sources.base import ArchiveReader, Piece
 
@@ -103,6 +103,14 @@ def keep_metadata(pin: SourcePin, catalog: Catalog, path: Path) -> None:
     _put(path.with_suffix(_SCHEMA), reader.schema().serialize().to_pybytes())
     if isinstance(reader, IcebergReader):
         _put(path, reader.metadata.model_dump_json().encode())
+
+
+def is_kept(manifest: Manifest, path: Callable[[str], Path]) -> bool:
+    """Whether :func:`keep_metadata` was done for every source; ``path`` says where it puts it."""
+    return all(
+        (path(name) if pin.kind == "iceberg" else path(name).with_suffix(_SCHEMA)).exists()
+        for name, pin in manifest.sources.items()
+    )
 
 
 def _put(path: Path, content: bytes) -> None:

@@ -1,0 +1,76 @@
+"""Give a session the settings of a run, and take them back: whatever files and variables say.
+
+A session may be made by ``spark-defaults.conf`` (``SPARK_CONF_DIR``), ``PYSPARK_SUBMIT_ARGS`` or
+the user's own Python. Its query must run under the settings that the promise rests on, and its code
+must mean what it meant when the run was planned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from tidemill.config.sparksettings import is_meaning, meaning, promised
+from tidemill.errors import RunError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from tidemill.config.spark import SparkConfig
+    from tidemill.planning.manifest import Manifest
+
+
+def settle(
+    spark: SparkSession, pinned: Mapping[str, str], more: Mapping[str, str] | None = None
+) -> Callable[[], None]:
+    """Give the session the promise's settings, ``pinned`` for what code means, and ``more``.
+
+    A setting that changes what code means and is not pinned gets Spark's own default. A query that
+    is started keeps what the session had then. Returns what gives the session its values back.
+    """
+    wanted: dict[str, str | None] = {
+        key: None for key in spark.conf.getAll if is_meaning(key) and key not in pinned
+    }
+    wanted |= {**promised(), **pinned, **(more or {})}
+    kept = {key: spark.conf.get(key, None) for key in wanted}
+    _apply(spark, wanted)
+    return lambda: _apply(spark, kept)
+
+
+@contextmanager
+def settled(spark: SparkSession, pinned: Mapping[str, str]) -> Iterator[None]:
+    """As :func:`settle`, for a while."""
+    give_back = settle(spark, pinned)
+    try:
+        yield
+    finally:
+        give_back()
+
+
+def _apply(spark: SparkSession, values: Mapping[str, str | None]) -> None:
+    for key, value in values.items():
+        if not spark.conf.isModifiable(key):
+            continue
+        if value is None:
+            spark.conf.unset(key)
+        else:
+            spark.conf.set(key, value)
+
+
+def require_same_meaning(manifest: Manifest, config: SparkConfig) -> None:
+    """A run goes on only with code that means what it meant: Spark's settings are part of it."""
+    now, then = meaning(config.conf), manifest.settings
+    for key in sorted({*now, *then}):
+        if now.get(key) != then.get(key):
+            raise RunError(
+                f"{key} is {_shown(now, key)}, the run {manifest.run} began with "
+                f"{_shown(then, key)}: the code would mean something else",
+                where="spark.conf in the YAML",
+                fix="restore it, or start a new run; old and new rows must not be mixed",
+                setting=key,
+            )
+
+
+def _shown(values: Mapping[str, str], key: str) -> str:
+    return repr(values[key]) if key in values else "Spark's default"

@@ -1,0 +1,84 @@
+"""Start runs: of pipelines and of archives; the run of a name goes on, if there is one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from tidemill.archive.catalog import open_catalog
+from tidemill.planning.manifesting import pipeline_manifest
+from tidemill.runtime.beginning import is_begun, write_run
+from tidemill.runtime.guards import one_start_at_a_time, require_place
+from tidemill.runtime.naming import asked_of, check_name, find_named
+from tidemill.runtime.planner import make_plan
+from tidemill.runtime.run import new_run_id
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from tidemill.config.loader import LoadedConfig
+    from tidemill.planning.manifest import Manifest
+    from tidemill.planning.plan import BackfillPlan, BackfillRequest
+    from tidemill.runtime.registry import Registry
+
+
+@dataclass(frozen=True)
+class Starter:
+    """Gives manifests that may be driven: of new runs, or of the run that a name stands for."""
+
+    loaded: LoadedConfig
+    registry: Registry
+
+    def begin(
+        self, asked: BackfillRequest, name: str | None, spark: SparkSession | None
+    ) -> Manifest:
+        """A run of a pipeline. Without a run of that name one is planned, and then has the name."""
+        found = self._named(name, asked.pipeline, asked_of(asked))
+        if found is not None:
+            return found
+        return self.prepare(make_plan(self.loaded, asked, datetime.now(UTC), spark), name)
+
+    def prepare(self, plan: BackfillPlan, name: str | None = None) -> Manifest:
+        """Fix a plan as a new run, if its place is free."""
+        if name is not None:
+            check_name(name)
+        made = pipeline_manifest(self.loaded, plan, new_run_id(plan.created))
+        made = replace(made, name=name, asked=asked_of(plan.request))
+        home, catalog = self.loaded.home, open_catalog(self.loaded)
+        with one_start_at_a_time(home):
+            require_place(catalog, self.registry, made, plan.request, home)
+            write_run(self.loaded, self.registry, made)
+        return made
+
+    def follow(self, streams: Sequence[str], trigger: timedelta, name: str | None) -> Manifest:
+        """A run that follows logs into their archives."""
+        from tidemill.runtime.capture import capture_asked, capture_name
+
+        found = self._named(name, capture_name(streams), capture_asked(trigger))
+        return found or self.capture(streams, trigger, name)
+
+    def capture(
+        self,
+        streams: Sequence[str],
+        trigger: timedelta,
+        name: str | None,
+        follows: str | None = None,
+    ) -> Manifest:
+        """A new run that follows logs; it takes over the name of the run that it ``follows``."""
+        from tidemill.runtime.capture import capture_asked, capture_manifest
+
+        now = datetime.now(UTC)
+        made = capture_manifest(self.loaded, streams, now, new_run_id(now), trigger)
+        made = replace(made, name=name, asked=capture_asked(trigger))
+        write_run(self.loaded, self.registry, made, follows)
+        return made
+
+    def _named(self, name: str | None, pipeline: str, asked: dict[str, Any]) -> Manifest | None:
+        if name is None:
+            return None
+        found = find_named(self.registry, self.loaded.home, name, pipeline, asked)
+        if found is None or not is_begun(self.loaded, self.registry, found):
+            return None
+        return found
