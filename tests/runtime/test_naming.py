@@ -59,9 +59,9 @@ def test_a_run_that_is_over_does_not_go_on(shop, state):
 @pytest.mark.parametrize(
     ("options", "different"),
     [
-        ({"begin": "earliest"}, ["live"]),
+        ({"begin": "earliest"}, ["start"]),
         ({"into": "marts.other"}, ["into"]),
-        ({"start": FROM}, ["from", "live"]),
+        ({"start": FROM}, ["from", "start"]),
         ({"where": "amount > 1"}, ["where"]),
         ({"trigger": "3 s"}, ["trigger"]),
     ],
@@ -77,7 +77,7 @@ def test_other_options_are_another_run(shop, options, different):
 def test_a_backfill_and_a_live_run_are_not_one(shop):
     made = shop.project.plan("sums", FROM, TO)
     shop.project.prepare(made, "again")
-    with pytest.raises(RunError, match="live was not given, is 'latest'"):
+    with pytest.raises(RunError, match="start was not given, is 'latest'"):
         shop.project.prepare_run("sums", name="again")
 
 
@@ -167,9 +167,9 @@ def test_names_that_are_none(name):
 def test_what_was_asked_for_as_plain_values():
     asked = request("p", FROM, TO, slice="5 min", regions="eu", append=True)
     assert asked_of(asked) == {
-        "from": "2026-01-01T00:00Z", "to": "2026-01-01T02:00Z", "slice": "5min", "regions": ["eu"]
+        "from": "2026-01-01T00:00Z", "to": "2026-01-01T02:00Z", "slice": "5min", "region": ["eu"]
     }  # fmt: skip
-    assert asked_of(run_request("p", None, append=True)) == {"live": "latest"}
+    assert asked_of(run_request("p", None, append=True)) == {"start": "latest"}
 
 
 def record(batch: int) -> BatchRecord:

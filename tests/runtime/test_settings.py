@@ -1,5 +1,9 @@
 """A run's rows do not depend on what its session was told before; what code means is pinned."""
 
+import json
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -10,10 +14,11 @@ import yaml
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from tests.bad_input.shop import RANGE, Shop, events, expected, table
 from tidemill.errors import RunError
 from tidemill.project import Project, load
 from tidemill.runtime.settings import settled
-from tidemill.testing import MemoryLog, make_project, replay
+from tidemill.testing import MemoryLog, assert_same_rows, make_project, replay
 
 pytestmark = pytest.mark.spark
 
@@ -105,3 +110,21 @@ def test_a_run_does_not_go_on_with_code_that_means_something_else(project, spark
         changed.resume(manifest.run, spark=spark)
     faster = {"spark.sql.ansi.enabled": "false", "spark.sql.autoBroadcastJoinThreshold": -1}
     assert configured(project, faster).resume(manifest.run, spark=spark).state == "finished"
+
+
+def test_what_spark_s_own_files_say_does_not_change_rows(tmp_path):
+    """The command line, in a process whose spark-defaults.conf would lose the last windows."""
+    shop = Shop.make(tmp_path / "shop")
+    shop.fill("logs.plays", table(events()), files=2)
+    shop.know()
+    (tmp_path / "conf").mkdir()
+    lines = [f"{key} {value}" for key, value in FOREIGN.items()]
+    (tmp_path / "conf" / "spark-defaults.conf").write_text("\n".join(lines), "utf-8")
+    done = subprocess.run(
+        [sys.executable, "-m", "tidemill.cli", "backfill", "sums", *RANGE, "--json"],
+        cwd=shop.folder,
+        env={**os.environ, "SPARK_CONF_DIR": str(tmp_path / "conf")},
+        capture_output=True, text=True, check=False, timeout=240,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert_same_rows(shop.rows(json.loads(done.stdout)["run"]), expected())

@@ -135,7 +135,7 @@ class Manifest:
     discard: dict[str, Stamp] = field(default_factory=dict)  # by table: it has what comes before
     name: str | None = None  # by which the run was begun; the registry says whose it is now
     asked: dict[str, Any] = field(default_factory=dict)  # with which options; {}: not known
-    settings: dict[str, str] = field(default_factory=dict)  # Spark's, that change what code means
+    settings: dict[str, str] | None = None  # Spark's, that change what code means; None: not known
     code: bool = True  # False: rows go to the sinks as they are, output by source
     version: int = VERSION
 

@@ -12,6 +12,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from tidemill.archive.catalog import load_table, open_catalog, unpin_snapshot
+from tidemill.config.sparksettings import meaning
 from tidemill.errors import PlanError, RunError, SourceError, TidemillError
 from tidemill.planning.requests import Goal
 from tidemill.runtime.committer import Committer
@@ -135,7 +136,8 @@ def _drive(
     )
     record_jvm(work.folder.path, spark.sparkContext._gateway.proc.pid)
     more = run_settings(manifest.shuffles, manifest.keep_batches)
-    give_back = settle(spark, manifest.settings, more)
+    pinned = meaning(config.conf) if manifest.settings is None else manifest.settings
+    give_back = settle(spark, pinned, more)
     try:
         slicings = {source: Slicing(work.options(source)) for source in manifest.sources}
         targets: dict[str, Destination] = {**topics, **prepare_tables(catalog, manifest)}

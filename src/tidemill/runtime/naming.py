@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
 _RUN = re.compile(r"\d{8}_\d{6}_[0-9a-f]{4}")
 _NOT_ASKED = ("pipeline", "append", "allow_empty")  # they permit a start, and change no row
+_FLAGS = {"live": "start", "regions": "region"}  # what the command line calls them
 PATIENCE = 15.0
 """Seconds for a driver that was told to stop: who restarts a command may be faster than it."""
 
@@ -53,7 +54,7 @@ def asked_of(request: BackfillRequest) -> dict[str, Any]:
             ends = {"from": (value.start, BEGINNING), "to": (value.end, FOREVER)}
             found |= {key: _plain(at) for key, (at, open_end) in ends.items() if at != open_end}
         else:
-            found[field.name] = _plain(value)
+            found[_FLAGS.get(field.name, field.name.replace("_", "-"))] = _plain(value)
     return found
 
 

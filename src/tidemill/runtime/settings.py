@@ -61,6 +61,8 @@ def _apply(spark: SparkSession, values: Mapping[str, str | None]) -> None:
 def require_same_meaning(manifest: Manifest, config: SparkConfig) -> None:
     """A run goes on only with code that means what it meant: Spark's settings are part of it."""
     now, then = meaning(config.conf), manifest.settings
+    if then is None:
+        return
     for key in sorted({*now, *then}):
         if now.get(key) != then.get(key):
             raise RunError(
