@@ -94,7 +94,7 @@ class Project:
         """
         asked = request(pipeline, start, end, **options)
         manifest = self._starter.begin(asked, name, spark)
-        on_start(manifest)
+        self._announce(manifest, on_start)
         return self.resume(manifest.run, on_progress=on_progress, spark=spark)
 
     def prepare(self, plan: BackfillPlan, name: str | None = None) -> Manifest:
@@ -146,7 +146,7 @@ class Project:
         there is one.
         """
         manifest = self.prepare_run(pipeline, start, begin=begin, name=name, spark=spark, **options)
-        on_start(manifest)
+        self._announce(manifest, on_start)
         return self.resume(manifest.run, until=until, on_progress=on_progress, spark=spark)
 
     def prepare_run(
@@ -224,7 +224,7 @@ class Project:
 
         manifest = self.prepare_capture(streams, trigger=trigger, name=name)
         while True:
-            on_start(manifest)
+            self._announce(manifest, on_start)
             growth, grown = GrowthWatch(self.loaded, manifest), list[bool]()
 
             def report(
@@ -324,6 +324,16 @@ class Project:
         if record.state is RunState.PLANNED:
             complete_run(self.loaded, manifest, folder)
         return self._execute(manifest, on_progress, spark, until)
+
+    def _announce(self, manifest: Manifest, on_start: Callable[[Manifest], None]) -> None:
+        """Tell the caller of a run that is about to begin; if that fails, the run has failed."""
+        try:
+            on_start(manifest)
+        except BaseException as error:
+            if not is_held(RunFolder.of(self.loaded.home, manifest.run).path):
+                why = f"on_start failed: {type(error).__name__}: {error}"
+                self.registry.set_state(manifest.run, RunState.FAILED, self.loaded.redact(why))
+            raise
 
     def _execute(
         self,

@@ -12,7 +12,7 @@ from confluent_kafka import Producer
 from pyspark.sql import DataFrame
 
 from tests.bad_input.terminal import run_cli
-from tests.live.ground import Ground, wait_for
+from tests.live.ground import Beside, Ground, wait_for
 from tidemill.archive.catalog import open_catalog
 from tidemill.archive.reached import Reached, read_reached
 from tidemill.errors import RunError, SourceError
@@ -203,3 +203,36 @@ def test_the_archive_of_a_topic_with_create_times_is_in_order(tmp_path, broker, 
             in_order = before["ingest_ts"] <= after["ingest_ts"]
             assert in_order or before["log_partition"] < after["log_partition"]
     assert ground.project.archive("plays").check().is_clean
+
+
+def test_a_stop_does_not_wait_for_a_log_that_is_away(tmp_path, broker, topic, spark, monkeypatch):
+    """A reader waits a quarter of an hour for a broker; a run that is told to stop does not."""
+    ground = Ground(tmp_path, broker, topic, spark)
+    ground.make(plays=1)
+    ground.produce(random.Random(7), 20)
+    commit, away, runs = Committer.commit, list[int](), list[str]()
+
+    def lose(self: Committer, frame: DataFrame, batch: int) -> BatchRecord:
+        entry = latest_entry(self.folder.checkpoint)
+        if not away and entry is not None and entry.ends["plays"].positions == {"0": 20}:
+            away.append(batch)
+            broker.kill()  # the slice is decided, its rows are not read
+        return commit(self, frame, batch)
+
+    monkeypatch.setattr(Committer, "commit", lose)
+    run = partial(ground.project.run, "plain", begin="earliest", spark=spark)
+    beside = Beside(lambda: run(on_start=lambda manifest: runs.append(manifest.run)))
+    try:
+        wait_for(lambda: bool(away) or not beside.is_alive())
+        began = time.monotonic()
+        ground.project.stop(runs[0])
+        wait_for(lambda: not beside.is_alive(), 100)
+        assert time.monotonic() - began < 60
+        beside.done()
+    finally:
+        broker.start()
+    stopped = ground.project.status(runs[0])
+    assert (stopped.state, stopped.totals.read) == (RunState.STOPPED, 0)
+    monkeypatch.undo()
+    until = Until(moment=datetime.now(UTC) + timedelta(seconds=1))
+    assert ground.project.resume(runs[0], until=until, spark=spark).totals.read == 20

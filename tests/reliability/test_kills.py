@@ -9,17 +9,6 @@ from tidemill.archive.catalog import open_catalog
 pytestmark = pytest.mark.kill
 
 
-@pytest.fixture(scope="module")
-def yard(tmp_path_factory: pytest.TempPathFactory) -> Yard:
-    return Yard.make(tmp_path_factory.mktemp("yard"))
-
-
-@pytest.fixture(scope="module")
-def undisturbed(yard: Yard) -> Tables:
-    result = yard.run("backfill", "plays_per_show", *RANGE)
-    return yard.tables(str(result["run"]))
-
-
 @pytest.mark.parametrize("seed", [11, 23])
 def test_killed_at_a_random_moment(yard: Yard, undisturbed: Tables, seed: int) -> None:
     run, story = random_kills(yard, seed)

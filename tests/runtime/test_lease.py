@@ -99,7 +99,7 @@ def test_a_jvm_that_does_not_end_is_an_error(tmp_path, monkeypatch):
             hold_lease(tmp_path, "r1"),
         ):
             pass
-        assert raised.value.fix == f"kill {jvm.pid}, then resume again"
+        assert raised.value.fix == f"kill -9 {jvm.pid}, then resume again"
         assert not is_held(tmp_path)
     finally:
         jvm.kill()

@@ -17,6 +17,7 @@ from tidemill.cli.capture import capture
 from tidemill.cli.inspect import late, state
 from tidemill.cli.live import run, stop
 from tidemill.cli.options import redact
+from tidemill.cli.outlet import LogOutlet, leave, settle_streams
 from tidemill.cli.runs import cancel, pause, rewind, runs, status
 from tidemill.cli.start import completion, doctor, init, schema
 from tidemill.errors import ConfigError, PlanError, TidemillError
@@ -32,8 +33,17 @@ class Edge(click.Group):
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
         """Run a command as a process does."""
+        settle_streams()
+        try:
+            return self._main(*args, **kwargs)
+        except SystemExit as done:
+            leave(done.code if isinstance(done.code, int) else 1)
+            raise
+
+    def _main(self, *args: Any, **kwargs: Any) -> Any:
         verbose = "--verbose" in sys.argv or "-v" in sys.argv
-        logging.basicConfig(level=logging.INFO if verbose else logging.ERROR)
+        level = logging.INFO if verbose else logging.ERROR
+        logging.basicConfig(level=level, handlers=[LogOutlet()])
         if not verbose:
             warnings.simplefilter("ignore")
             _quieten_spark()

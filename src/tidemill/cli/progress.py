@@ -1,7 +1,12 @@
-"""Progress on stderr: a bar for people, now and then a line for logs."""
+"""Progress on stderr: a bar for people, now and then a line for logs.
+
+It is drawn in a thread of its own: a reader that is slow, stopped or gone must not hold a batch.
+"""
 
 from __future__ import annotations
 
+import logging
+import threading
 import time
 from datetime import UTC, datetime
 from types import TracebackType
@@ -10,12 +15,16 @@ from typing import TYPE_CHECKING, Any, Self, cast
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
+from tidemill.cli.outlet import silence
 from tidemill.types import from_micros, show_instant
 
 if TYPE_CHECKING:
     from tidemill.project import Progress as RunProgress
 
+_LOG = logging.getLogger(__name__)
 _LINE_EVERY = 5.0
+_LAST_WORDS = 5.0
+"""Seconds to wait at the end for a reader who does not take what was said."""
 
 
 class ProgressLine:
@@ -27,6 +36,10 @@ class ProgressLine:
         self._began = time.monotonic()
         self._first: tuple[float, float, int] | None = None
         self._printed = 0.0
+        self._news = threading.Condition()
+        self._latest: RunProgress | None = None
+        self._is_over = False
+        self._drawer = threading.Thread(target=self._draw_all, name="progress", daemon=True)
         self._bar = Progress(
             SpinnerColumn(),
             TextColumn("{task.fields[slices]}"),
@@ -44,9 +57,8 @@ class ProgressLine:
         )
 
     def __enter__(self) -> Self:
-        """Start drawing, on a terminal."""
-        if self.console.is_terminal:
-            self._bar.start()
+        """Start drawing."""
+        self._drawer.start()
         return self
 
     def __exit__(
@@ -56,11 +68,38 @@ class ProgressLine:
         trace: TracebackType | None,
     ) -> None:
         """Leave the terminal as it was."""
-        if self.console.is_terminal:
-            self._bar.stop()
+        with self._news:
+            self._is_over = True
+            self._news.notify()
+        self._drawer.join(_LAST_WORDS)
+        if self._drawer.is_alive():
+            silence(2)
 
     def show(self, progress: RunProgress) -> None:
-        """After a batch; called in a thread of Spark's."""
+        """After a batch; called in a thread of Spark's, which must not wait and must not fail."""
+        with self._news:
+            self._latest = progress
+            self._news.notify()
+
+    def _draw_all(self) -> None:
+        try:
+            if self.console.is_terminal:
+                self._bar.start()
+            while (progress := self._next()) is not None:
+                self._draw(progress)
+            if self.console.is_terminal:
+                self._bar.stop()
+        except BaseException as error:  # the run goes on without being watched
+            _LOG.info("progress is not shown any more: %r", error)
+
+    def _next(self) -> RunProgress | None:
+        """The latest progress that was not drawn yet; None when it is over."""
+        with self._news:
+            self._news.wait_for(lambda: self._is_over or self._latest is not None)
+            found, self._latest = self._latest, None
+            return found
+
+    def _draw(self, progress: RunProgress) -> None:
         now = time.monotonic()
         rows = progress.totals.read
         if self._first is None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import threading
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable
+from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tidemill import errors
@@ -18,10 +20,13 @@ from tidemill.runtime.feeds import has_feed, is_past
 from tidemill.runtime.registry import BatchRecord, Registry, RunState
 from tidemill.runtime.rewind import repeat_end
 from tidemill.runtime.throttle import Throttle
+from tidemill.runtime.watchdog import Patience, Step, Watchdog, WorkMeter
 from tidemill.sources.control import read_control, update_control
+from tidemill.sources.lag import read_lag
 from tidemill.types import FOREVER_MICROS
 
 if TYPE_CHECKING:
+    from pyspark import SparkContext
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming import StreamingQuery
 
@@ -32,6 +37,8 @@ if TYPE_CHECKING:
     from tidemill.runtime.seam import SeamWatch
 
 _TICK = 0.1
+_ENDING = 30.0
+"""Seconds for a query to end whose run has failed."""
 _PYTHON = re.compile(r"^(?!java|org\.|py4j|Caused)[\w.]*(?:Error|Exception|Exit)\b.*")
 _JAVA = re.compile(r"^(?:Caused by: )?[\w.$]+(?:Error|Exception): .+")
 _OURS = re.compile(
@@ -45,7 +52,8 @@ class Driver:
     """Drives one query to its planned end, or to a clean stop.
 
     A clean stop lets the running batch finish: sources are told that nothing more is released,
-    then the idle query is stopped. ``query.stop()`` alone would interrupt the batch.
+    then the idle query is stopped. ``query.stop()`` alone would interrupt the batch; that is done
+    to a batch that does not come to its end. ``end_jvm`` is for a query that does not even then.
     """
 
     manifest: Manifest
@@ -56,6 +64,8 @@ class Driver:
     goal: Goal
     seam: SeamWatch | None = None
     logs: LogWatch | None = None
+    end_jvm: Callable[[], None] | None = None
+    patience: Patience = field(default_factory=Patience)
 
     def __post_init__(self) -> None:
         """Nothing has run yet, or another driver's batches have."""
@@ -63,13 +73,19 @@ class Driver:
         self._ended = threading.Event()
         self._idle = threading.Event()
         self._stopping = threading.Event()
+        self._interrupted = threading.Event()
+        self._why_interrupted: BaseException | None = None
+        self._is_overdue = False
+        self._tasks: Hashable = None
+        self._answers = 0
         done = committed_entry(self.folder.checkpoint)
         self._frontier = min(done.slowest().values()) if done else self.manifest.frontiers[0]
 
     def run(self, frame: DataFrame) -> RunState:
         """Run the query; returns how it ended. Raises what made it fail."""
         repeat_end(self.folder)
-        self._began = time.monotonic()
+        self._began, self._clock = time.monotonic(), time.time_ns() // 1_000
+        self._context = frame.sparkSession.sparkContext
         self._throttle = Throttle(self.folder, self.manifest)
         self._throttle.look()
         query = (
@@ -79,11 +95,20 @@ class Driver:
             .outputMode("append")
             .start()
         )
-        try:
-            state = self._watch(query)
-        finally:
-            if query.isActive:
-                query.stop()
+        meter = WorkMeter((os.getpid(), self._context._gateway.proc.pid))
+        with Watchdog(
+            self._is_leaving,
+            lambda: (self._tasks, self._answers, meter.look()),
+            self._is_away,
+            lambda step: self._hurry(query, step),
+            self.patience,
+        ):
+            try:
+                state = self._watch(query)
+            except Exception as error:
+                raise self._why(error) from error
+            finally:
+                self._end(query)
         if state is RunState.FINISHED:
             shutil.rmtree(self.folder.path / "side", ignore_errors=True)
         return state
@@ -93,16 +118,35 @@ class Driver:
         self._stopping.set()
 
     def _handle(self, frame: DataFrame, batch: int) -> None:
-        """Called by Spark in a thread of its own."""
+        """Called by Spark in a thread of its own, which must answer: the JVM waits for it.
+
+        py4j answers with an ``Exception``. Anything else, such as ``SystemExit``, would end the
+        thread without an answer.
+        """
         try:
-            record = self.committer.commit(frame, batch)
-            self.registry.record_batch(self.manifest.run, record)
+            self._take(frame, batch)
         except BaseException as error:
-            self._failure = error
-            raise
+            self._failure = self._failure or error
+            if isinstance(error, Exception):
+                raise
+            raise RunError(f"batch {batch} was broken off: {error!r}") from error
+        finally:
+            self._answers += 1
+
+    def _take(self, frame: DataFrame, batch: int) -> None:
+        record = self.committer.commit(frame, batch)
+        self.registry.record_batch(self.manifest.run, record)
         self._throttle.count(batch, record.on_time + record.late + record.dead)
         self._frontier = record.frontier
-        self.on_batch(record)
+        try:
+            self.on_batch(record)
+        except TidemillError:
+            raise
+        except BaseException as error:
+            raise RunError(
+                f"on_progress failed after batch {batch}: {type(error).__name__}: {error}",
+                fix=f"correct it, then 'tidemill resume {self.manifest.run}'",
+            ) from error
         if record.frontier >= FOREVER_MICROS:
             self._ended.set()
 
@@ -112,18 +156,26 @@ class Driver:
             self._await(query)
             control = read_control(self.folder.path)
             self._throttle.look()
-            if self.seam is not None:
-                self.seam.look()
             if self.logs is not None:
                 self.logs.look()
             if control.stopping or self._is_reached():
                 self.stop()
             leaving = self._ended.is_set() or self._stopping.is_set() or control.cancelled
+            if self.seam is not None and not leaving:
+                self.seam.look()  # it may wait for a catalog or a log
             if self._stopping.is_set() and not control.paused:
                 update_control(self.folder.path, paused=True)
             if leaving and waiter is None:
                 waiter = threading.Thread(target=self._until_idle, args=(query,), daemon=True)
                 waiter.start()
+            if leaving:
+                self._tasks = _tasks_done(self._context)
+            if self._is_overdue:
+                raise self._overdue()
+            if self._interrupted.is_set() and not query.isActive:
+                if self._why_interrupted is not None:
+                    raise self._explain(self._why_interrupted)
+                return RunState.CANCELLED if control.cancelled else RunState.STOPPED
             if self._idle.is_set():
                 if self._ended.is_set():
                     return RunState.FINISHED
@@ -142,10 +194,13 @@ class Driver:
         from pyspark.errors import StreamingQueryException
 
         try:
-            if query.awaitTermination(_TICK) and not self._idle.is_set():
-                raise RunError("the query ended before the run did", fix="tidemill resume")
+            is_over = query.awaitTermination(_TICK)
         except StreamingQueryException as error:
+            if self._interrupted.is_set():
+                return  # being interrupted is why it ended
             raise self._explain(error) from error
+        if is_over and not self._idle.is_set() and not self._interrupted.is_set():
+            raise RunError("the query ended before the run did", fix="tidemill resume")
 
     def _until_idle(self, query: StreamingQuery) -> None:
         """Wait until the last batch, and the no-data batch that closes windows, are committed."""
@@ -155,7 +210,63 @@ class Driver:
         except Exception as error:
             self._failure = self._failure or error
 
-    def _explain(self, error: Exception) -> TidemillError:
+    def _is_leaving(self) -> bool:
+        """Whether the query is to end, by whatever reason. Asked by the watchdog."""
+        if self._ended.is_set() or self._stopping.is_set() or self._failure is not None:
+            return True
+        control = read_control(self.folder.path)
+        return control.stopping or control.cancelled
+
+    def _is_away(self) -> bool:
+        """Whether a log does not answer, as its source or the log watch last told."""
+        lags = (read_lag(self.folder.path, name) for name in self.manifest.sources)
+        return any(lag and lag.waiting and lag.at >= self._clock for lag in lags)
+
+    def _hurry(self, query: StreamingQuery, step: Step) -> None:
+        """The watchdog's orders; a batch that is interrupted runs again when the run goes on."""
+        if step is Step.INTERRUPT and not self._ended.is_set():
+            self._why_interrupted = self._failure
+            self._interrupted.set()
+            threading.Thread(target=_stop, args=(query,), daemon=True).start()
+        elif step is Step.KILL:
+            self._is_overdue = True
+            if self.end_jvm is not None:
+                self.end_jvm()
+
+    def _end(self, query: StreamingQuery) -> None:
+        """Stop the query if it is still there; the watchdog and this do not wait for ever."""
+        self._stopping.set()
+        stopper = threading.Thread(target=_stop, args=(query,), daemon=True)
+        stopper.start()
+        stopper.join(_ENDING)
+        if stopper.is_alive() and self.end_jvm is not None:
+            self.end_jvm()
+
+    def _overdue(self) -> RunError:
+        return RunError(
+            "the run was told to end and its query did not: it was broken off in the middle of a "
+            "batch, which counts as never begun",
+            where=f"run {self.manifest.run}",
+            fix=f"'tidemill resume {self.manifest.run}' goes on exactly where it was",
+        )
+
+    def _why(self, error: Exception) -> Exception:
+        """Why the watch ended: a JVM that is gone answers nothing but errors of its connection."""
+        from py4j.protocol import Py4JError
+
+        if self._is_overdue:
+            return self._overdue()
+        if isinstance(error, TidemillError) or not isinstance(error, Py4JError | OSError):
+            return error
+        if self._failure is not None:
+            return self._explain(error)
+        return RunError(
+            f"Spark does not answer any more: {error}",
+            where=str(self.folder.path / "spark.log"),
+            fix=f"the log may say why its JVM ended; then 'tidemill resume {self.manifest.run}'",
+        )
+
+    def _explain(self, error: BaseException) -> TidemillError:
         """The cause in a short text: our own error if there is one inside."""
         if isinstance(self._failure, TidemillError):
             return self._failure
@@ -171,6 +282,19 @@ class Driver:
             fix=f"correct the cause, then 'tidemill resume {self.manifest.run}'; "
             "--verbose shows the trace",
         )
+
+
+def _stop(query: StreamingQuery) -> None:
+    with suppress(Exception):
+        if query.isActive:
+            query.stop()
+
+
+def _tasks_done(context: SparkContext) -> Hashable:
+    """What Spark has done of its jobs so far."""
+    tracker = context.statusTracker()
+    stages = [tracker.getStageInfo(number) for number in tracker.getActiveStageIds()]
+    return tuple((s.stageId, s.numCompletedTasks) for s in stages if s is not None)
 
 
 def _cause(text: str) -> str:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import logging
-import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tidemill.archive.catalog import load_table, open_catalog, unpin_snapshot
@@ -22,8 +22,9 @@ from tidemill.runtime.lease import hold_lease, is_watched, record_jvm
 from tidemill.runtime.logwatch import LogWatch
 from tidemill.runtime.registry import BatchRecord, Registry, RunState
 from tidemill.runtime.seam import SeamWatch
-from tidemill.runtime.session import build_session, run_settings
+from tidemill.runtime.session import build_session, end_jvm, run_settings, stop_session
 from tidemill.runtime.settings import settle
+from tidemill.runtime.signals import STOPPING, on_signals
 from tidemill.runtime.topics import topic_targets
 from tidemill.sinks.tables import ensure_table
 from tidemill.sinks.writing import Target
@@ -146,12 +147,15 @@ def _drive(
         committer = Committer(manifest, work.folder, catalog, targets, slicings)
         seam = None if manifest.ends else SeamWatch(work.loaded, work.folder, manifest)
         logs = None if manifest.ends else LogWatch(work.loaded, work.folder, manifest)
-        driver = Driver(manifest, work.folder, registry, committer, on_batch, goal, seam, logs)
+        ending = None if given is not None else partial(end_jvm, spark)
+        driver = Driver(
+            manifest, work.folder, registry, committer, on_batch, goal, seam, logs, ending
+        )
         with _stop_on_signal(driver):
             return driver.run(frame)
     finally:
         if given is None:
-            spark.stop()
+            stop_session(spark)
         else:
             give_back()
 
@@ -196,15 +200,9 @@ def _arrow_schema(sink: SinkPin) -> pa.Schema:
 
 @contextmanager
 def _stop_on_signal(driver: Driver) -> Iterator[None]:
-    """Ctrl-C and SIGTERM stop cleanly: the running slice is finished and committed."""
+    """Ctrl-C, SIGTERM and a closed terminal (SIGHUP) stop cleanly, after the running slice."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    kept = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    for number in kept:
-        signal.signal(number, lambda *_: driver.stop())
-    try:
+    with on_signals(lambda *_: driver.stop(), *STOPPING):
         yield
-    finally:
-        for number, handler in kept.items():
-            signal.signal(number, handler)

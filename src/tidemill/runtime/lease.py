@@ -110,7 +110,7 @@ def _await_old_jvm(folder: Path, run: str) -> None:
         if time.monotonic() > deadline:
             raise RunError(
                 f"the old driver's JVM (pid {known['pid']}) of run {run} does not end",
-                fix=f"kill {known['pid']}, then resume again",
+                fix=f"kill -9 {known['pid']}, then resume again",
             )
         time.sleep(0.1)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -28,7 +29,7 @@ class Progress:
         frontier = self.totals.frontier
         if frontier is None:
             return 0
-        return sum(1 for f in self.manifest.frontiers[1:] if f <= frontier)
+        return max(0, bisect_right(self.manifest.frontiers, frontier) - 1)
 
     @property
     def slices(self) -> int:

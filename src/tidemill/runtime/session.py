@@ -89,14 +89,17 @@ def build_session(
     from pyspark.sql import SparkSession
 
     choose_python(config.master)
-    builder = SparkSession.builder.master(config.master).appName(f"tidemill {name}")
-    options = _sharing(config, java, version, record)
-    for key, value in _settings(config, shuffles, modules, options).items():
-        builder = builder.config(key, value)
+    settings = {
+        "spark.master": config.master,
+        "spark.app.name": f"tidemill {name}",
+        **_settings(config, shuffles, modules, _sharing(config, java, version, record)),
+    }
     if warm:
         threading.Thread(target=_import_ahead, name="imports", daemon=True).start()
     try:
         with _stderr_to(log):
+            _start_jvm(settings, is_logged=log is not None)
+            builder = SparkSession.builder.config(map=settings)
             spark: SparkSession = builder.getOrCreate()
     except Exception as error:
         told = f"; {log} has Spark's own words" if log else ""
@@ -111,6 +114,55 @@ def build_session(
 
         warm_workers(spark)
     return spark
+
+
+def _start_jvm(settings: dict[str, str], is_logged: bool) -> None:
+    """Start this process's JVM, as PySpark does, but in a session of its own.
+
+    A closed terminal, Ctrl-C and `timeout` signal every process of their group. The driver ends its
+    JVM when the running slice is committed; a JVM that ended by itself could not commit it. A JVM
+    whose driver was killed sees its pipe close, and ends.
+    """
+    from pyspark import SparkConf, SparkContext
+    from pyspark.java_gateway import launch_gateway
+
+    if SparkContext._gateway is not None:
+        return
+    conf = SparkConf().setAll(list(settings.items()))
+    words = {"stdout": 2} if is_logged else {}  # standard output is for results
+    gateway = launch_gateway(conf, {"start_new_session": True, **words})
+    SparkContext._gateway, SparkContext._jvm = gateway, gateway.jvm
+
+
+_ENDING = 60.0
+
+
+def stop_session(spark: SparkSession) -> None:
+    """Stop a session that was built here; a JVM that does not answer in time is ended."""
+    stopper = threading.Thread(target=_stop, args=(spark,), name="stopping Spark", daemon=True)
+    stopper.start()
+    stopper.join(_ENDING)
+    if stopper.is_alive():
+        end_jvm(spark)
+
+
+def _stop(spark: SparkSession) -> None:
+    with suppress(Exception):  # its JVM is gone
+        spark.stop()
+
+
+def end_jvm(spark: SparkSession) -> None:
+    """Kill the JVM of a session, and let the next session of this process start another."""
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession as Sessions
+
+    process = spark.sparkContext._gateway.proc
+    process.kill()
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(10)
+    SparkContext._gateway = SparkContext._jvm = None
+    SparkContext._active_spark_context = None
+    Sessions._instantiatedSession = None
 
 
 def _sharing(config: SparkConfig, java: str, version: int, record: bool) -> list[str]:

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from tidemill.errors import RunError
+from tidemill.runtime.signals import STOPPING, on_signals
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -107,11 +108,5 @@ def _handing_on() -> Iterator[tuple[threading.Event, list[subprocess.Popen[bytes
         if drivers:
             drivers[-1].send_signal(signal.SIGTERM)
 
-    kept = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    for number in kept:
-        signal.signal(number, handle)
-    try:
+    with on_signals(handle, *STOPPING):
         yield stopping, drivers
-    finally:
-        for number, handler in kept.items():
-            signal.signal(number, handler)

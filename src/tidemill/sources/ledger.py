@@ -67,7 +67,11 @@ class Ledger:
 
     def starts(self) -> list[int]:
         """Where the slices begin that are still kept."""
-        return sorted(int(path.stem) for path in self.folder.glob("*.json"))
+        try:
+            names = os.listdir(self.folder)
+        except FileNotFoundError:
+            return []
+        return sorted(int(name[:-5]) for name in names if name.endswith(".json"))
 
     def forget(self, before: int) -> None:
         """Remove slices that begin before this frontier: no batch can be repeated that far back."""
