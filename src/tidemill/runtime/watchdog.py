@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Hashable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
 from enum import Enum
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 import psutil
 
 _LOOK = 0.5
+_LATEST = 6
 
 
 class Step(Enum):
@@ -56,41 +59,40 @@ class Patience:
 
 @dataclass
 class WorkMeter:
-    """Whether the driver, its JVM and their Python processes compute: looks that found so.
+    """Whether the driver, its JVM and their Python processes work: how many looks found so.
 
-    Processes that wait use a little time as well; they count from a fifth of a core on.
+    They work if a thread of theirs runs, wants to run (on a busy machine it may have to wait for
+    long) or waits for a disk. Processes that wait for something else run now and then as well, so
+    most of the latest looks must have found it.
     """
 
     pids: tuple[int, ...]
-    least: float = 0.2
     _count: int = 0
-    _used: dict[int, float] = field(default_factory=dict)
-    _looked: float = 0.0
+    _score: int = 0
 
     def look(self) -> int:
         """How many looks found work so far."""
-        now, used = time.monotonic(), self._times()
-        spent = sum(used[pid] - self._used[pid] for pid in used.keys() & self._used.keys())
-        if self._used and spent >= self.least * (now - self._looked):
-            self._count += 1
-        self._used, self._looked = used, now
+        works = any(map(_is_running, self._family()))
+        self._score = max(0, min(_LATEST, self._score + (1 if works else -1)))
+        self._count += self._score >= _LATEST // 2
         return self._count
 
-    def _times(self) -> dict[int, float]:
-        found: dict[int, float] = {}
+    def _family(self) -> Iterator[int]:
         for pid in self.pids:
-            try:
-                root = psutil.Process(pid)
-                family = [root, *root.children(recursive=True)]
-            except psutil.Error:
-                continue
-            for process in family:
-                try:
-                    used = process.cpu_times()
-                except psutil.Error:
-                    continue
-                found[process.pid] = used.user + used.system
-        return found
+            with suppress(psutil.Error):
+                yield pid
+                yield from (found.pid for found in psutil.Process(pid).children(recursive=True))
+
+
+def _is_running(pid: int) -> bool:
+    """Whether a thread of the process, but not the one that asks, runs or waits for a disk."""
+    asking = str(threading.get_native_id())
+    for path in Path(f"/proc/{pid}/task").glob("*/stat"):
+        with suppress(OSError, IndexError):
+            state = path.read_bytes().rpartition(b")")[2].split()[0]
+            if state in (b"R", b"D") and path.parent.name != asking:
+                return True
+    return False
 
 
 class Watchdog:
