@@ -22,7 +22,7 @@ from tidemill.runtime.lease import hold_lease, hold_watch, is_held, is_watched
 from tidemill.runtime.naming import check_name
 from tidemill.runtime.phase import read_phase
 from tidemill.runtime.planner import code_fingerprint, make_plan
-from tidemill.runtime.registry import BatchRecord, Registry, RunRecord, RunState
+from tidemill.runtime.registry import BatchRecord, Registry, RunRecord, RunState, open_registry
 from tidemill.runtime.results import Progress, RunResult
 from tidemill.runtime.run import RunFolder, new_run_id
 from tidemill.runtime.settings import require_same_meaning
@@ -55,7 +55,7 @@ class Project:
     @property
     def registry(self) -> Registry:
         """The project's runs."""
-        return Registry(self.loaded.home / "registry.db")
+        return open_registry(self.loaded.home)
 
     def plan(
         self,
@@ -106,10 +106,10 @@ class Project:
 
     @property
     def _starter(self) -> Starter:
-        return Starter(self.loaded, self.registry)
+        return Starter(self.loaded)
 
     def _fix(self, manifest: Manifest) -> Manifest:
-        write_run(self.loaded, self.registry, manifest)
+        write_run(self.loaded, manifest)
         return manifest
 
     def plan_run(

@@ -10,13 +10,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from unittest import mock
 
 from tidemill.cli.main import cli
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from tidemill.planning.plan import BackfillPlan
 
 
 @dataclass(frozen=True)
@@ -82,11 +84,15 @@ def run_cli(*arguments: object, cwd: Path) -> Outcome:
 @contextmanager
 def lent(spark: "SparkSession") -> Iterator[None]:
     """Commands in this process use the shared session instead of one they start and stop."""
-    from tidemill.project import make_plan
     from tidemill.runtime.executor import execute
+    from tidemill.runtime.planner import make_plan
+
+    def planned(*given: Any) -> "BackfillPlan":
+        return make_plan(*given[:3], spark)
 
     with (
-        mock.patch("tidemill.project.make_plan", lambda *given: make_plan(*given[:3], spark)),
+        mock.patch("tidemill.project.make_plan", planned),
+        mock.patch("tidemill.runtime.starting.make_plan", planned),
         mock.patch(
             "tidemill.runtime.executor.execute",
             lambda *given, goal, **_: execute(*given, spark=spark, goal=goal),

@@ -127,7 +127,7 @@ def test_a_home_that_cannot_be_written(running: Shop):
         found = homeless.backfill()
     assert (found.code, found.out) == (1, "")
     assert re.sub(r"\d{8}_\d{6}_\w{4}", "RUN", found.err) == (
-        f"error: {running.folder}/tidemill.yaml/home/runs/RUN/tables: the run cannot be written: "
+        f"error: {running.folder}/tidemill.yaml/home: the run cannot be written: "
         "Not a directory\n"
         "  fix: free space or give write permission, or set home: in the YAML\n"
     )

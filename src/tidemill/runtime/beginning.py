@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from tidemill.archive.catalog import load_table, open_catalog, pin_snapshot
 from tidemill.errors import RunError, SourceError
-from tidemill.runtime.registry import RunState
+from tidemill.runtime.registry import RunState, open_registry
 from tidemill.runtime.run import RunFolder
 from tidemill.sources.opening import is_kept, keep_metadata
 
@@ -17,12 +17,9 @@ if TYPE_CHECKING:
 
     from tidemill.config.loader import LoadedConfig
     from tidemill.planning.manifest import Manifest
-    from tidemill.runtime.registry import Registry
 
 
-def write_run(
-    loaded: LoadedConfig, registry: Registry, manifest: Manifest, follows: str | None = None
-) -> None:
+def write_run(loaded: LoadedConfig, manifest: Manifest, follows: str | None = None) -> None:
     """Fix a run; what cannot be finished is taken back.
 
     The manifest comes first: a run that the registry knows can always be gone on with. The registry
@@ -32,10 +29,11 @@ def write_run(
     catalog = open_catalog(loaded)
     try:
         folder.write_manifest(manifest)
+        registry = open_registry(loaded.home)
         registry.add(manifest.run, manifest.pipeline, manifest.mode, manifest.name, follows)
         _pin(manifest, folder, catalog)
     except BaseException as error:
-        _take_back(registry, manifest, folder, catalog)
+        _take_back(loaded, manifest, folder, catalog)
         if not isinstance(error, OSError):
             raise
         raise RunError(
@@ -51,18 +49,18 @@ def complete_run(loaded: LoadedConfig, manifest: Manifest, folder: RunFolder) ->
         _pin(manifest, folder, open_catalog(loaded))
 
 
-def is_begun(loaded: LoadedConfig, registry: Registry, manifest: Manifest) -> bool:
+def is_begun(loaded: LoadedConfig, manifest: Manifest) -> bool:
     """Whether a run that the registry knows can go on; if not, it is taken back.
 
     Only one that was never driven, and whose snapshot expired before it was tagged, cannot.
     """
     folder = RunFolder.of(loaded.home, manifest.run)
-    if registry.get(manifest.run).state is not RunState.PLANNED:
+    if open_registry(loaded.home).get(manifest.run).state is not RunState.PLANNED:
         return True
     try:
         complete_run(loaded, manifest, folder)
     except SourceError:
-        _take_back(registry, manifest, folder, open_catalog(loaded))
+        _take_back(loaded, manifest, folder, open_catalog(loaded))
         return False
     return True
 
@@ -76,12 +74,14 @@ def _pin(manifest: Manifest, folder: RunFolder, catalog: Catalog) -> None:
         keep_metadata(pin, catalog, folder.table(name))
 
 
-def _take_back(registry: Registry, manifest: Manifest, folder: RunFolder, catalog: Catalog) -> None:
+def _take_back(
+    loaded: LoadedConfig, manifest: Manifest, folder: RunFolder, catalog: Catalog
+) -> None:
     """Remove what is there of a run that could not be written; what fails here stays."""
     from tidemill.runtime.executor import release
 
     with contextlib.suppress(Exception):
         release(catalog, manifest)
     with contextlib.suppress(Exception):
-        registry.remove(manifest.run)
+        open_registry(loaded.home).remove(manifest.run)
     shutil.rmtree(folder.path, ignore_errors=True)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from tidemill.archive.reached import name_of, read_reached
 from tidemill.errors import PlanError, RunError
 from tidemill.planning.plan import Beginning
-from tidemill.runtime.registry import RunState
+from tidemill.runtime.registry import RunState, open_registry
 from tidemill.runtime.run import RunFolder
 from tidemill.sinks.commit import property_name
 from tidemill.types import TimeRange, from_micros, show_instant
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from tidemill.planning.manifest import Manifest
     from tidemill.planning.plan import BackfillRequest
-    from tidemill.runtime.registry import Registry, RunRecord
+    from tidemill.runtime.registry import RunRecord
 
 _SHOWN = 3
 
@@ -34,18 +34,26 @@ _SHOWN = 3
 @contextmanager
 def one_start_at_a_time(home: Path) -> Iterator[None]:
     """Hold the project while a run is checked and written down: two starts see each other."""
-    home.mkdir(parents=True, exist_ok=True)
-    with (home / "start.lock").open("a") as file:
+    try:
+        home.mkdir(parents=True, exist_ok=True)
+        file = (home / "start.lock").open("a")
+    except OSError as error:
+        raise RunError(
+            f"the run cannot be written: {error.strerror or error}",
+            where=str(error.filename or home),
+            fix="free space or give write permission, or set home: in the YAML",
+        ) from None
+    with file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
 
 def require_place(
-    catalog: Catalog, registry: Registry, manifest: Manifest, request: BackfillRequest, home: Path
+    catalog: Catalog, manifest: Manifest, request: BackfillRequest, home: Path
 ) -> None:
     """The run may write where its manifest says; otherwise an error that says why not."""
     if request.live is not None and not request.append:
-        _require_only_live_run(registry, manifest, home)
+        _require_only_live_run(manifest, home)
     warehouse = str(catalog.properties.get("warehouse", ""))
     if warehouse:
         _require_outside(warehouse, "tables that the run makes", manifest)
@@ -61,7 +69,7 @@ def require_place(
     span = _span(manifest, request)
     for sink in manifest.sinks.values():
         if sink.table in found:
-            _require_no_rows(found[sink.table], sink.table, sink.time, span, registry)
+            _require_no_rows(found[sink.table], sink.table, sink.time, span, home)
 
 
 def _existing(catalog: Catalog, manifest: Manifest) -> dict[str, Table]:
@@ -125,13 +133,13 @@ def _span(manifest: Manifest, request: BackfillRequest) -> tuple[int, int]:
 
 
 def _require_no_rows(
-    table: Table, name: str, time: str | None, span: tuple[int, int], registry: Registry
+    table: Table, name: str, time: str | None, span: tuple[int, int], home: Path
 ) -> None:
     """Rows that are there would be there twice."""
     rows = count_rows(table, time, span)
     if not rows:
         return
-    wrote = _writers(table, registry.runs())
+    wrote = _writers(table, open_registry(home).runs())
     by = f"; it was written by {wrote}" if wrote else ""
     times = "" if time is None else f" with {time} in {_shown(span)}"
     raise PlanError(
@@ -153,7 +161,9 @@ def count_rows(table: Table, time: str | None, span: tuple[int, int]) -> int:
 
     if table.metadata.current_snapshot_id is None:
         return 0
-    if time is None or time not in table.schema().column_names:
+    if time is not None and time not in table.schema().column_names:
+        return 0  # the output does not fit the table: the run says so
+    if time is None:
         scan = table.scan(AlwaysTrue())
         return sum(task.file.record_count for task in scan.plan_files())
     asked = And(
@@ -179,10 +189,10 @@ def _shown(span: tuple[int, int]) -> str:
         return f"[{show_instant(from_micros(span[0]))}, …)"
 
 
-def _require_only_live_run(registry: Registry, manifest: Manifest, home: Path) -> None:
+def _require_only_live_run(manifest: Manifest, home: Path) -> None:
     """Two live runs of a pipeline into one place would write every row twice."""
     places = {sink.place for sink in manifest.sinks.values()}
-    for record in registry.runs():
+    for record in open_registry(home).runs():
         if record.pipeline != manifest.pipeline or record.state in _OVER:
             continue
         other = _manifest_of(home, record.run)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from tidemill.errors import RunError
 from tidemill.runtime.lease import is_held, is_watched
-from tidemill.runtime.registry import RunState
+from tidemill.runtime.registry import RunState, open_registry
 from tidemill.runtime.run import RunFolder
 from tidemill.types import BEGINNING, FOREVER, TimeRange, show_duration, show_instant
 
@@ -68,14 +68,13 @@ def _plain(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
 
 
-def find_named(
-    registry: Registry, home: Path, name: str, pipeline: str, asked: Mapping[str, Any]
-) -> Manifest | None:
+def find_named(home: Path, name: str, pipeline: str, asked: Mapping[str, Any]) -> Manifest | None:
     """The run of that name, which may go on now; None if there is none yet.
 
     A name whose run was never written whole is free: nothing was computed.
     """
     check_name(name)
+    registry = open_registry(home)
     run = registry.named(name)
     if run is None:
         return None

@@ -263,6 +263,11 @@ class Registry:
         return [RunRecord(**{**dict(row), "state": RunState(row["state"])}) for row in rows]
 
 
+def open_registry(home: Path) -> Registry:
+    """The registry of the project that keeps its runs in this folder; made if it is missing."""
+    return Registry(home / "registry.db")
+
+
 def _count(connection: sqlite3.Connection, run: str, record: BatchRecord) -> None:
     """Change the totals by what the batch's row changes."""
     sums = ", ".join(_COUNTED)

@@ -171,6 +171,8 @@ def _sharing(config: SparkConfig, java: str, version: int, record: bool) -> list
 
     if _JVM_OPTIONS in config.conf or SparkContext._gateway is not None:
         return []
+    if os.environ.get("SPARK_CONF_DIR"):
+        return []  # a folder of files on the class path: a JVM shares no classes then
     before = str(config.conf.get("spark.driver.extraClassPath", ""))
     return jvm_options(java, version, before, record=record)
 

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from tidemill.config.loader import LoadedConfig
     from tidemill.planning.manifest import Manifest
     from tidemill.planning.plan import BackfillPlan, BackfillRequest
-    from tidemill.runtime.registry import Registry
 
 
 @dataclass(frozen=True)
@@ -29,7 +28,6 @@ class Starter:
     """Gives manifests that may be driven: of new runs, or of the run that a name stands for."""
 
     loaded: LoadedConfig
-    registry: Registry
 
     def begin(
         self, asked: BackfillRequest, name: str | None, spark: SparkSession | None
@@ -48,8 +46,8 @@ class Starter:
         made = replace(made, name=name, asked=asked_of(plan.request))
         home, catalog = self.loaded.home, open_catalog(self.loaded)
         with one_start_at_a_time(home):
-            require_place(catalog, self.registry, made, plan.request, home)
-            write_run(self.loaded, self.registry, made)
+            require_place(catalog, made, plan.request, home)
+            write_run(self.loaded, made)
         return made
 
     def follow(self, streams: Sequence[str], trigger: timedelta, name: str | None) -> Manifest:
@@ -72,13 +70,13 @@ class Starter:
         now = datetime.now(UTC)
         made = capture_manifest(self.loaded, streams, now, new_run_id(now), trigger)
         made = replace(made, name=name, asked=capture_asked(trigger))
-        write_run(self.loaded, self.registry, made, follows)
+        write_run(self.loaded, made, follows)
         return made
 
     def _named(self, name: str | None, pipeline: str, asked: dict[str, Any]) -> Manifest | None:
         if name is None:
             return None
-        found = find_named(self.registry, self.loaded.home, name, pipeline, asked)
-        if found is None or not is_begun(self.loaded, self.registry, found):
+        found = find_named(self.loaded.home, name, pipeline, asked)
+        if found is None or not is_begun(self.loaded, found):
             return None
         return found
