@@ -58,7 +58,7 @@ def test_one_driver_at_a_time_and_free_at_once_after_a_kill(tmp_path):
         assert not is_held(tmp_path)
         with hold_lease(tmp_path, "r1"):
             assert is_held(tmp_path)
-            assert (tmp_path / "lease").read_text() == str(os.getpid())
+            assert (tmp_path / "lease").read_text().split()[0] == str(os.getpid())
 
 
 def test_a_driver_that_ends_lets_go(tmp_path):
@@ -138,3 +138,20 @@ def test_looking_does_not_keep_a_driver_from_starting(tmp_path):
         done.set()
         for looker in lookers:
             looker.join()
+
+
+def test_a_lease_that_was_taken_over_is_known(tmp_path):
+    """Another machine sees no lock: it makes the file anew, or writes into the same one."""
+    with hold_lease(tmp_path, "r1") as lease:
+        lease.require()
+        kept = (tmp_path / "lease").read_text("utf-8")
+        (tmp_path / "lease").write_text(f"{os.getpid()}\nof another machine\n", "utf-8")
+        assert not lease.is_ours()
+        (tmp_path / "lease").write_text(kept, "utf-8")
+        lease.require()
+        (tmp_path / "lease").unlink()
+        assert not lease.is_ours()
+        with hold_lease(tmp_path, "r1") as successor:
+            assert successor.is_ours()
+            with pytest.raises(RunError, match="no longer holds the run r1"):
+                lease.require()

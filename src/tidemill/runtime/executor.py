@@ -58,13 +58,14 @@ def execute(
 ) -> RunState:
     """Drive the run in this folder until it ends or stops. Safe to call again after any crash."""
     manifest = folder.read_manifest()
-    with hold_lease(folder.path, manifest.run, lambda: forget_orders(folder, manifest)):
+    with hold_lease(folder.path, manifest.run, lambda: forget_orders(folder, manifest)) as lease:
         registry.set_state(manifest.run, RunState.RUNNING)
         began = time.monotonic()
         try:
             work = Work(loaded, manifest, folder)
             state = _drive(work, registry, on_batch, spark, goal or Goal())
         except BaseException as error:
+            lease.require()  # a driver that slept while another one went on changes nothing
             failure = _in_our_words(error, manifest.run)
             text = failure.text() if isinstance(failure, TidemillError) else repr(failure)
             with suppress(RunError):  # a full disk must not hide why the run failed
@@ -75,6 +76,7 @@ def execute(
         finally:
             with suppress(RunError):
                 registry.add_seconds(manifest.run, time.monotonic() - began)
+        lease.require()
         if state in (RunState.FINISHED, RunState.CANCELLED):
             release(open_catalog(loaded), manifest)
         if state is RunState.STOPPED:

@@ -9,9 +9,11 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import secrets
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
 
@@ -22,10 +24,44 @@ from tidemill.errors import RunError
 _PATIENCE = 120.0
 
 
+@dataclass(frozen=True)
+class Lease:
+    """A run that this driver holds, or believes to hold.
+
+    A lock does not reach every machine, and a driver may sleep for an hour: when it wakes up,
+    another one may have taken the run over. What a batch gives is safe then by the stamps of its
+    commits; everything that has no stamp is only written while the lease is still this driver's.
+    """
+
+    file: TextIO
+    path: Path
+    run: str
+    text: str
+
+    def is_ours(self) -> bool:
+        """Whether the lease on disk is still the one that this driver wrote."""
+        try:
+            found = self.path.stat()
+            held = os.fstat(self.file.fileno())
+            is_same = (found.st_dev, found.st_ino) == (held.st_dev, held.st_ino)
+            return is_same and self.path.read_text("utf-8") == self.text
+        except FileNotFoundError:
+            return False
+
+    def require(self) -> None:
+        """Stop a driver whose run has been taken over."""
+        if not self.is_ours():
+            raise RunError(
+                f"this driver (pid {os.getpid()}) no longer holds the run {self.run}: another "
+                "driver has taken it over, or the run's folder was replaced",
+                fix=f"nothing is lost; 'tidemill status {self.run}' tells how the run goes on",
+            )
+
+
 @contextmanager
 def hold_lease(
     folder: Path, run: str, on_held: Callable[[], object] = lambda: None
-) -> Iterator[None]:
+) -> Iterator[Lease]:
     """Hold the run, or fail at once if another live driver does.
 
     ``on_held`` is called before the old JVM is waited for: from then on orders are for this one.
@@ -33,17 +69,18 @@ def hold_lease(
     with (folder / "lease").open("a+") as file:
         if not _locked(file, patience=1.0):  # `is_held` holds it for a moment when it looks
             file.seek(0)
-            owner = file.read().strip() or "unknown"
+            owner = file.readline().strip() or "unknown"
             raise RunError(
                 f"the run {run} is driven by another process (pid {owner})",
                 fix=f"wait for it, or 'tidemill pause {run}' or 'tidemill cancel {run}'",
             )
         file.truncate(0)
-        file.write(str(os.getpid()))
+        text = f"{os.getpid()}\n{secrets.token_hex(8)}\n"  # a pid alone may be another machine's
+        file.write(text)
         file.flush()
         on_held()
         _await_old_jvm(folder, run)
-        yield
+        yield Lease(file, folder / "lease", run, text)
 
 
 @contextmanager
