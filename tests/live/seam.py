@@ -20,8 +20,9 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 from pyspark.sql import SparkSession
 
 from tests.kafka.broker import Broker
-from tests.live.victim import COMMIT_STEPS, Victim, Victims
+from tests.live.victim import COMMIT_STEPS, Victims
 from tests.live.yard import Yard, cut
+from tests.reliability.standby import Standby
 from tidemill.archive.catalog import open_catalog
 from tidemill.planning.manifest import Manifest
 from tidemill.project import RunResult
@@ -213,7 +214,7 @@ class Play:
     def __post_init__(self) -> None:
         self._killed, self._is_over = 0, False
         self._begun: int | None = None  # batches, when the driver that shall live began
-        self._victim: Victim | None = None
+        self._victim: Standby | None = None
         self._answer: dict[str, Any] | None = None
         self._run = ""
         self._clock = time.monotonic()
@@ -296,7 +297,8 @@ class Play:
             self._victim = victim = self.victims.take()
             if not place:
                 self._begun = self.yard.project.registry.totals(self._run).batches
-            victim.order(self.yard.folder / "tidemill.yaml", self._run, place)
+            config = str(self.yard.folder / "tidemill.yaml")
+            victim.tell(config=config, run=self._run, die=place)
             self._answer = victim.answer(_PATIENCE * 2)
             if self._is_over:
                 return

@@ -59,12 +59,12 @@ class SeamWatch:
         reached = entry.slowest()
         if all(reached.get(name, 0) >= seam for name, seam in self._course.seams().items()):
             try:
-                self._course = self._decide(self._course)
+                decided = self._decide(self._course)
             except LogAway as away:
                 for name, frontier in reached.items():
                     write_waiting(self.folder.path, name, frontier, str(away))
                 return
-            write_course(self.folder.path, self._course)
+            self._course = write_course(self.folder.path, decided)
 
     def _let_go(self) -> None:
         """Unpin history when no rewind can lead back to it: from then on it costs nothing."""

@@ -8,13 +8,15 @@ other, each written whole before any source can act on it.
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from tidemill.planning.manifest import Leg, Manifest, leg_from
 from tidemill.planning.offsets import latest_entry
 
-_NAME = "course.json"
+_FIRST_VERSION = "course.json"
+"""The one file of earlier versions; decisions that follow have files of their own."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,11 @@ class Course:
     def is_live(self) -> bool:
         """Whether sources go on with the live log when they are through with history."""
         return not self.manifest.ends and (self.switched or not self.has_history)
+
+    @property
+    def decisions(self) -> int:
+        """How many there were since the manifest."""
+        return len(self.extensions) + self.switched
 
     @property
     def has_history(self) -> bool:
@@ -87,11 +94,44 @@ class Course:
 
 
 def read_course(run: Path, manifest: Manifest) -> Course:
-    """The course as it is now."""
+    """The course as it is now: the last decision has all that were made before it."""
+    course = _read(run / _FIRST_VERSION, manifest) or Course(manifest)
+    while (found := _read(run / _name(course.decisions + 1), manifest)) is not None:
+        course = found
+    return course
+
+
+def write_course(run: Path, course: Course) -> Course:
+    """Put a decision in force; returns the course that holds.
+
+    The driver alone decides. A decision is made once: where a driver that woke up late decides
+    what its successor has decided already, the successor's decision holds.
+    """
+    value = {
+        "extensions": [asdict(extension) for extension in course.extensions],
+        "switched": course.switched,
+    }
+    path = run / _name(course.decisions)
+    draft = path.with_suffix(f".{os.getpid()}.tmp")
+    draft.write_text(json.dumps(value), "utf-8")
     try:
-        value = json.loads((run / _NAME).read_text("utf-8"))
+        os.link(draft, path)
+    except FileExistsError:
+        pass
+    finally:
+        draft.unlink()
+    return read_course(run, course.manifest)
+
+
+def _name(number: int) -> str:
+    return f"course-{number}.json"
+
+
+def _read(path: Path, manifest: Manifest) -> Course | None:
+    try:
+        value = json.loads(path.read_text("utf-8"))
     except FileNotFoundError:
-        return Course(manifest)
+        return None
     extensions = tuple(
         Extension(
             tuple(found["boundaries"]),
@@ -100,17 +140,6 @@ def read_course(run: Path, manifest: Manifest) -> Course:
         for found in value["extensions"]
     )
     return Course(manifest, extensions, value["switched"])
-
-
-def write_course(run: Path, course: Course) -> None:
-    """Put a decision in force. The driver alone does it."""
-    value = {
-        "extensions": [asdict(extension) for extension in course.extensions],
-        "switched": course.switched,
-    }
-    draft = run / f"{_NAME}.tmp"
-    draft.write_text(json.dumps(value), "utf-8")
-    draft.replace(run / _NAME)
 
 
 def metadata_path(run: Path, source: str, leg: int) -> Path:
