@@ -60,16 +60,14 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator["Broker"]:
 
     Where its jars cannot be had the tests skip and say so; in CI they fail.
     """
-    from tests.kafka.broker import Broker, DownloadError
+    from tests.kafka.broker import Broker
+    from tests.servers import DownloadError, cannot_run
 
     shared = Broker(tmp_path_factory.mktemp("kafka"))
     try:
         shared.start()
     except DownloadError as error:
-        reason = f"KAFKA TESTS DID NOT RUN: {error}"
-        if os.environ.get("CI") or os.environ.get("TIDEMILL_REQUIRE_KAFKA") == "1":
-            pytest.fail(reason, pytrace=False)
-        pytest.skip(reason)
+        cannot_run(f"KAFKA TESTS DID NOT RUN: {error}")
     yield shared
     shared.stop()
 

@@ -2,13 +2,8 @@
 
 import atexit
 import base64
-import fcntl
-import os
-import random
 import shutil
-import socket
 import subprocess
-import sys
 import tempfile
 import time
 import uuid
@@ -21,32 +16,17 @@ from types import TracebackType
 from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, OffsetSpec
 
+from tests.servers import HOST, dying_with_parent, fetch_jars, find_java, free_ports
+
 VERSION = "4.1.0"
 CACHE = Path(__file__).parents[2] / ".cache" / "kafka" / VERSION
-_HOST = "127.0.0.1"
 _SECONDS = 60.0
 
 # slf4j-simple: without a binding Kafka says nothing, not even why it cannot start.
-_POM = f"""\
-<project xmlns="http://maven.apache.org/POM/4.0.0">
-  <modelVersion>4.0.0</modelVersion>
-  <groupId>tidemill</groupId>
-  <artifactId>kafka-for-tests</artifactId>
-  <version>1</version>
-  <dependencies>
-    <dependency>
-      <groupId>org.apache.kafka</groupId>
-      <artifactId>kafka_2.13</artifactId>
-      <version>{VERSION}</version>
-    </dependency>
-    <dependency>
-      <groupId>org.slf4j</groupId>
-      <artifactId>slf4j-simple</artifactId>
-      <version>1.7.36</version>
-    </dependency>
-  </dependencies>
-</project>
-"""
+_DEPENDENCIES = (
+    f"org.apache.kafka:kafka_2.13:{VERSION}",
+    "org.slf4j:slf4j-simple:1.7.36",
+)
 
 # No topic appears by a typo, and nothing is deleted because a test's timestamps are old. After a
 # SIGKILL the controller waits for the end of the old session: three seconds, not nine.
@@ -81,10 +61,6 @@ Row = (
 )
 
 
-class DownloadError(Exception):
-    """Kafka's jars are not here and cannot be had: no test that needs a broker can run."""
-
-
 class Broker:
     """One broker and its data. `start` it first; it dies with this process at the latest.
 
@@ -105,7 +81,7 @@ class Broker:
     @property
     def brokers(self) -> str:
         """The address for `bootstrap.servers`; the same after a restart."""
-        return f"{_HOST}:{self._port}"
+        return f"{HOST}:{self._port}"
 
     @property
     def is_running(self) -> bool:
@@ -225,9 +201,9 @@ class Broker:
     def _format(self, properties: Path) -> int:
         """Make the data in an empty folder; the port is chosen once and kept with it."""
         self._folder.mkdir(parents=True, exist_ok=True)
-        port, controller = _free_ports(2)
+        port, controller = free_ports(2)
         data = self._folder / "data"
-        text = _PROPERTIES.format(host=_HOST, port=port, controller=controller, data=data)
+        text = _PROPERTIES.format(host=HOST, port=port, controller=controller, data=data)
         properties.write_text(text, "utf-8")
         cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         code = self._launch(
@@ -239,7 +215,7 @@ class Broker:
 
     def _launch(self, main: str, *arguments: str) -> subprocess.Popen[bytes]:
         command = [
-            *_dying_with_parent(), _java(), "-Xms128m", "-Xmx384m",
+            *dying_with_parent(), find_java(), "-Xms128m", "-Xmx384m",
             "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto",
             "-Djava.awt.headless=true",
             "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
@@ -304,80 +280,8 @@ class Broker:
 
 
 def jars() -> Path:
-    """The folder with the server's jars; the first call on a machine downloads them.
-
-    A download is made beside and then renamed, under a lock: there is never half a one, nor two.
-    """
-    if CACHE.exists():
-        return CACHE
-    CACHE.parent.mkdir(parents=True, exist_ok=True)
-    with (CACHE.parent / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not CACHE.exists():
-            with tempfile.TemporaryDirectory(dir=CACHE.parent) as made:
-                _download(Path(made))
-                (Path(made) / "jars").rename(CACHE)
-    return CACHE
-
-
-def _download(folder: Path) -> None:
-    _java()
-    (folder / "pom.xml").write_text(_POM, "utf-8")
-    command = [
-        "mvn", "-B", "-U", "-Dstyle.color=never", "-f", str(folder / "pom.xml"),
-        "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies",
-        "-DincludeScope=runtime", f"-DoutputDirectory={folder / 'jars'}",
-    ]  # fmt: skip
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=400)
-    except FileNotFoundError:
-        raise DownloadError(
-            "mvn is not installed; Kafka's jars come from Maven Central (apt-get install maven)"
-        ) from None
-    except subprocess.TimeoutExpired as error:
-        raise DownloadError(f"Kafka's jars did not arrive within {error.timeout:g} s") from None
-    if done.returncode or not list(folder.glob("jars/kafka_2.13-*.jar")):
-        said = [line for line in done.stdout.splitlines() if line.startswith("[ERROR]")]
-        reason = said[0].removeprefix("[ERROR] ") if said else done.stderr[-500:]
-        raise DownloadError(f"Kafka's jars could not be fetched with mvn: {reason}")
-
-
-def _java() -> str:
-    home = os.environ.get("JAVA_HOME")
-    found = shutil.which(f"{home}/bin/java" if home else "java")
-    if found is None:
-        raise DownloadError("no java found; Kafka needs Java 17 (or set JAVA_HOME)")
-    return found
-
-
-def _free_ports(count: int) -> list[int]:
-    """Free ports below those that the system gives to outgoing connections.
-
-    While the broker is down its clients keep connecting to its port; one in the system's range
-    would sooner or later be connected to itself, and then the broker could not come back.
-    """
-    found: list[int] = []
-    draw = random.SystemRandom()
-    while len(found) < count:
-        port = draw.randrange(20_000, 32_000)
-        with socket.socket() as probe:
-            if port not in found and probe.connect_ex((_HOST, port)) != 0:
-                found.append(port)
-    return found
-
-
-def _dying_with_parent() -> list[str]:
-    """A command before the command: on Linux it asks to be killed when its parent ends.
-
-    A process of its own, not ``preexec_fn``: Python code between fork and exec waits forever if
-    another thread (there are many beside Spark and Kafka) held a lock at the fork.
-    """
-    if sys.platform != "linux":
-        return []
-    ask = (
-        "import ctypes, os, sys; ctypes.CDLL(None).prctl(1, 9); os.execv(sys.argv[1], sys.argv[1:])"
-    )
-    return [sys.executable, "-I", "-S", "-c", ask]
+    """The folder with the server's jars; the first call on a machine downloads them."""
+    return fetch_jars(CACHE, _DEPENDENCIES, "Kafka")
 
 
 def _await_leaders(admin: AdminClient, name: str, partitions: int) -> None:

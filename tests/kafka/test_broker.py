@@ -27,7 +27,8 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from tests.kafka import broker as broker_module
-from tests.kafka.broker import Broker, DownloadError, jars
+from tests.kafka.broker import Broker, jars
+from tests.servers import DownloadError
 
 pytestmark = pytest.mark.kafka
 _SECONDS = 30.0
