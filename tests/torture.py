@@ -1,19 +1,25 @@
 """``make torture``: kill drivers at random moments with new seeds; report in docs/reliability.md.
 
-``python -m tests.torture [--kills N] [--folds N] [--seams N] [--seed S]``: the seed is printed, so
-a failure can be repeated. A campaign of 0 is left out, and its section stays as it is.
+``python -m tests.torture [--kills N] [--folds N] [--seams N] [--faults N|A-B|all] [--seed S]``: the
+seed is printed, so a failure can be repeated. A campaign of 0 is left out, and its section stays as
+it is. Of the combinations of faults N are drawn by the seed, or those with the numbers A to B (or
+several such ranges, with commas), or all; the lines of the others stay as they are.
 """
 
 import argparse
 import platform
 import random
+import re
 import tempfile
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
 
+from tests.faults.campaign import Campaign, Combination, all_combinations
+from tests.faults.report import TITLE, line, section
 from tests.jvm import start_light
 from tests.kafka.broker import Broker
 from tests.live.seam import Play, Scenario, SeamYard
@@ -22,6 +28,8 @@ from tests.reliability.scenario import RANGE, Yard, random_kills, worker_kills
 from tidemill.config import SparkConfig
 from tidemill.runtime.session import build_session
 
+_LANES = 2
+"""So many combinations of faults are played at a time: most of one is waiting."""
 REPORT = Path(__file__).parents[1] / "docs" / "reliability.md"
 _HEAD = """# Reliability
 
@@ -49,10 +57,11 @@ def main() -> None:
     arguments.add_argument("--kills", type=int, default=10, help="how many disturbed runs")
     arguments.add_argument("--folds", type=int, default=10, help="runs of folds, of each kind")
     arguments.add_argument("--seams", type=int, default=50, help="runs into the live log")
+    arguments.add_argument("--faults", default="all", help="combinations of step, fault and mode")
     arguments.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**6))
     given = arguments.parse_args()
     start_light()
-    print(f"seed {given.seed}")
+    print(f"seed {given.seed}", flush=True)
     failures = 0
     with tempfile.TemporaryDirectory() as folder:
         for title, pipeline, disturb, count in (
@@ -68,6 +77,9 @@ def main() -> None:
         if given.seams:
             seeds = range(given.seed, given.seed + given.seams)
             failures += seam_campaign(Path(folder), seeds)
+        chosen = chosen_faults(given.faults, given.seed)
+        if chosen:
+            failures += fault_campaign(Path(folder), chosen)
     print(f"{failures} failed")
     raise SystemExit(1 if failures else 0)
 
@@ -128,19 +140,58 @@ def seam_campaign(folder: Path, seeds: range) -> int:
     return failures
 
 
+def chosen_faults(text: str, seed: int) -> list[Combination]:
+    """All combinations, ranges of their numbers, or so many of them."""
+    known = all_combinations()
+    if text == "all":
+        return known
+    if "-" in text:
+        pairs = [part.split("-") for part in text.split(",")]
+        return [one for low, high in pairs for one in known[int(low) : int(high) + 1]]
+    drawn = random.Random(seed).sample(known, min(int(text), len(known)))
+    return sorted(drawn, key=lambda combination: combination.number)
+
+
+def fault_campaign(folder: Path, chosen: list[Combination]) -> int:
+    """Every chosen combination once; returns how many failed."""
+    known = all_combinations()
+    lines = {number: old for number, old in _old_lines(TITLE).items() if number < len(known)}
+    failures = 0
+    with Broker(folder / "faults" / "kafka") as broker:
+        campaign = Campaign(folder / "faults", broker, "faults")
+        try:
+            if campaign.missing:
+                raise SystemExit(f"catalogs cannot be had: {campaign.missing}")
+            # Threads that live to the end: a driver ends with the thread that started it.
+            with ThreadPoolExecutor(_LANES) as lanes:
+                for outcome in lanes.map(campaign.play, chosen):
+                    failures += not outcome.is_good
+                    number = outcome.combination.number
+                    lines[number] = line(outcome)
+                    print(lines[number], flush=True)
+                    _write({TITLE: section(lines, _when())})
+        finally:
+            campaign.end()
+    return failures
+
+
+def _old_lines(title: str) -> dict[int, str]:
+    """The lines of an earlier report that begin with a number."""
+    found = re.findall(r"^\| (\d+) (\|.*\|)$", _kept().get(title, ""), re.MULTILINE)
+    return {int(number): f"| {number} {rest}" for number, rest in found}
+
+
 def _tell(title: str, about: str, lines: list[str], failures: int) -> None:
     """Print the last line and write the report: a campaign takes long, and may be cut short."""
     print(lines[-1], flush=True)
-    REPORT.write_text(_report({title: _section(title, about, lines, failures)}), "utf-8")
+    _write({title: _section(title, about, lines, failures)})
 
 
 def _section(title: str, about: str, lines: list[str], failures: int) -> str:
-    versions = ", ".join(f"{name} {metadata.version(name)}" for name in ("pyspark", "pyiceberg"))
     head = [
         f"## {title}",
         "",
-        f"{about} **{len(lines) - failures} of {len(lines)} equal** "
-        f"({datetime.now(UTC):%Y-%m-%d}, Python {platform.python_version()}, {versions}).",
+        f"{about} **{len(lines) - failures} of {len(lines)} equal** ({_when()}).",
         "",
         "| seed | what happened | took | result |",
         "|---|---|---|---|",
@@ -148,11 +199,22 @@ def _section(title: str, about: str, lines: list[str], failures: int) -> str:
     return "\n".join([*head, *lines, ""])
 
 
-def _report(made: dict[str, str]) -> str:
-    """The new sections, and those of an earlier report that were not made again."""
+def _when() -> str:
+    versions = ", ".join(f"{name} {metadata.version(name)}" for name in ("pyspark", "pyiceberg"))
+    return f"{datetime.now(UTC):%Y-%m-%d}, Python {platform.python_version()}, {versions}"
+
+
+def _kept() -> dict[str, str]:
+    """The sections of an earlier report."""
     before = REPORT.read_text("utf-8").split("\n## ")[1:] if REPORT.exists() else []
-    kept = {part.splitlines()[0]: f"## {part}" for part in before}
-    return "\n".join([_HEAD, *(section.rstrip() + "\n" for section in {**kept, **made}.values())])
+    return {part.splitlines()[0]: f"## {part}" for part in before}
+
+
+def _write(made: dict[str, str]) -> None:
+    """The new sections, and those of an earlier report that were not made again."""
+    sections = {**_kept(), **made}.values()
+    text = "\n".join([_HEAD, *(part.rstrip() + "\n" for part in sections)])
+    REPORT.write_text(text, "utf-8")
 
 
 if __name__ == "__main__":

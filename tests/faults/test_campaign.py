@@ -1,0 +1,48 @@
+"""Some of the campaign's combinations, of every mode.
+
+`make torture` plays all of them.
+"""
+
+import pytest
+
+from tests.faults.campaign import Campaign, all_combinations
+from tests.servers import cannot_run
+
+pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.kill]
+
+CHOSEN = {
+    ("history", "files", "kill -9"),
+    ("history", "commit late", "zombie"),
+    ("history", "forget", "restored folder"),
+    ("history", "registry", "clock jumps"),
+    ("switch", "commit late", "full disk"),
+    ("switch", "registry", "lost answer"),
+    ("live", "offset written", "I/O error"),
+    ("live", "commit each", "I/O error"),
+}
+COMBINATIONS = [
+    combination
+    for combination in all_combinations()
+    if (combination.mode, combination.step.name, combination.fault) in CHOSEN
+]
+
+
+@pytest.fixture(scope="module")
+def campaign(tmp_path_factory, broker):
+    made = Campaign(tmp_path_factory.mktemp("faults"), broker, "faults")
+    yield made
+    made.end()
+
+
+def test_all_that_were_chosen_are_there():
+    assert len(COMBINATIONS) == len(CHOSEN)
+
+
+@pytest.mark.parametrize("combination", COMBINATIONS, ids=str)
+def test_no_silent_difference(combination, campaign):
+    if combination.catalog in campaign.missing:
+        reason = campaign.missing[combination.catalog]
+        cannot_run(f"A CATALOG'S TESTS DID NOT RUN: {combination.catalog}: {reason}")
+    outcome = campaign.play(combination)
+    print("; ".join(outcome.story))
+    assert outcome.is_good, outcome.difference
