@@ -28,6 +28,8 @@ _PATIENCE = 120.0
 _RESUMES = 3
 _HOUR = 3_600
 _RECOVER = "--recover-from-archive"
+_AGAIN = "start the backfill again"
+"""What errors name as the way out."""
 
 
 @dataclass(frozen=True)
@@ -150,10 +152,7 @@ class Play:
         if chosen.fault in (Fault.KILL, Fault.ZOMBIE):
             self.campaign.drivers.prepare(2)
         driver = self._take()
-        end = None if self.plot.end is None else self.plot.end.isoformat()
-        self.run = self._ask(
-            driver, do="plan", pipeline=chosen.pipeline, start=self.plot.start.isoformat(), end=end
-        )["run"]
+        self.run = self._begin(driver)
         plays: dict[Fault, Callable[[Standby], str]] = {
             Fault.KILL: self._kill,
             Fault.RESTORED: self._restore,
@@ -162,6 +161,11 @@ class Play:
         }
         last = plays.get(chosen.fault, self._fail)(driver)
         self.plot.check(self.run, last)
+
+    def _begin(self, driver: Standby) -> str:
+        end = None if self.plot.end is None else self.plot.end.isoformat()
+        pipeline, start = self.combination.pipeline, self.plot.start.isoformat()
+        return str(self._ask(driver, do="plan", pipeline=pipeline, start=start, end=end)["run"])
 
     def leave(self) -> None:
         """Drivers that live serve the next one; one that is still at work is not waited for."""
@@ -212,14 +216,22 @@ class Play:
             self.outcome.tell("resumed")
             return self.run
         self._stopped(answer)
-        if _RECOVER not in str(answer):
-            self._finish(driver)
-            return self.run
-        self.campaign.ground.recoverable(self.plot)
-        made = self._ask(driver, do="recover", pipeline=self.combination.pipeline, run=self.run)
-        self.outcome.tell("recovered from the archive")
-        self._finish(driver, made["run"])
-        return str(made["run"])
+        return self._follow(driver, str(answer))
+
+    def _follow(self, driver: Standby, error: str) -> str:
+        """Do what the error names; returns the run that has the rows then."""
+        if _RECOVER in error:
+            self.campaign.ground.recoverable(self.plot)
+            made = self._ask(driver, do="recover", pipeline=self.combination.pipeline, run=self.run)
+            self.outcome.tell("recovered from the archive")
+            self._finish(driver, str(made["run"]))
+            return str(made["run"])
+        if _AGAIN in error:
+            self._ask(driver, do="cancel", run=self.run)
+            self.run = self._begin(driver)
+            self.outcome.tell("cancelled and begun again")
+        self._finish(driver)
+        return self.run
 
     def _jump(self, driver: Standby) -> str:
         """The clock is wrong for seconds, also for a driver that begins then; then it is right."""

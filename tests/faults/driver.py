@@ -61,6 +61,9 @@ class Worker:
         manifest = project.prepare_recovery(order["pipeline"], order["run"], spark=self.spark)
         return {"run": manifest.run}
 
+    def cancel(self, order: dict[str, Any]) -> dict[str, Any]:
+        return {"state": str(load(order["config"]).cancel(order["run"]).state)}
+
     def drive(self, order: dict[str, Any]) -> dict[str, Any]:
         """Begin or go on; ``trap`` says what happens, ``stop_after`` how long it goes on then."""
         project, run = load(order["config"]), order["run"]
