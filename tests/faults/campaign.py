@@ -17,6 +17,7 @@ from typing import Any
 import psutil
 
 from tests.faults.catalogs import NAMES, Catalogs, UnavailableError
+from tests.faults.clock import wrong
 from tests.faults.driver import Drivers
 from tests.faults.field import Field, Plot
 from tests.faults.steps import STEPS, Fault, Mode, Step, has_meaning
@@ -196,14 +197,14 @@ class Play:
         return self.run
 
     def _restore(self, driver: Standby) -> str:
-        """Live slices are cut by the clock: once as if the log were just being written, then not.
+        """Live slices are cut by the clock: first as if the log were just being written, slowly.
 
-        So a run that decided them anew would cut them differently.
+        So a run that decided them anew, after all of it, would cut them differently.
         """
         traps = self._traps(driver)
         if self.plot.seam is not None:
-            early = self.plot.seam - timedelta(seconds=2) - datetime.now(UTC)
-            traps.touch("clock", str(round(early.total_seconds())))
+            early = self.plot.seam - timedelta(seconds=1) - datetime.now(UTC)
+            traps.touch("clock", wrong(early.total_seconds(), time.time(), speed=0.3))
         answer = self._drive(driver, trap=True, stop_after=2 if self.plot.seam is None else 4)
         assert answer is not None and answer["state"] == "stopped", answer
         assert traps.has("fired"), "the folder was not copied"

@@ -1,6 +1,7 @@
 """A clock that can jump: in every Python process of a disturbed run, while it runs."""
 
 import datetime
+import json
 import time
 from pathlib import Path
 from types import ModuleType
@@ -11,27 +12,39 @@ _NOW = ("tidemill.project", "tidemill.runtime.registry")
 """Modules that ask the class `datetime` for the time."""
 
 
+def wrong(by: float, since: float, speed: float = 1.0) -> str:
+    """What the file says: from a moment on the clock is wrong by so many seconds, or slow, too."""
+    return json.dumps([since, by, speed])
+
+
 class Clock:
-    """The time as the file says it: by how many seconds it is wrong."""
+    """The time as the file says it; without one, the right time."""
 
     def __init__(self, file: Path) -> None:
         self.file = file
-        self._looked, self._shift = 0.0, 0
+        self._looked, self._error = 0.0, (0.0, 0.0, 1.0)
         self._time, self._time_ns = time.time, time.time_ns
 
     def set_up(self) -> None:
         time.time = lambda: self._time() + self.shift
-        time.time_ns = lambda: self._time_ns() + self.shift * 1_000_000_000
+        time.time_ns = lambda: self._time_ns() + round(self.shift * 1e9)
 
     @property
-    def shift(self) -> int:
+    def shift(self) -> float:
+        """By how many seconds it is wrong now."""
         if time.monotonic() - self._looked > _LOOK:
             self._looked = time.monotonic()
             try:
-                self._shift = int(self.file.read_text("utf-8"))
+                since, by, speed = json.loads(self.file.read_text("utf-8"))
+                self._error = (since, by, speed)
             except (FileNotFoundError, ValueError):
-                self._shift = 0
-        return self._shift
+                self._error = (0.0, 0.0, 1.0)
+        since, by, speed = self._error
+        return by + (self._time() - since) * (speed - 1.0)
+
+    @property
+    def right(self) -> float:
+        return self._time()
 
     def change(self, module: ModuleType) -> None:
         """Let a module's own `datetime` follow."""

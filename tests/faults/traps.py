@@ -20,7 +20,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from tests.faults.clock import Clock
+from tests.faults.clock import Clock, wrong
 from tests.faults.steps import DECIDE_COURSE, DECIDE_SLICE, PLACES, Fault, Mode, table_of
 
 VARIABLE = "TIDEMILL_FAULTS"
@@ -97,7 +97,7 @@ def lay_traps() -> None:
     folder = TrapFolder(Path(os.environ[VARIABLE]))
     clock = Clock(folder.path / "clock")
     clock.set_up()
-    traps = Traps(folder)
+    traps = Traps(folder, clock)
     traps.change(os)
     sys.meta_path.insert(0, _Finder([traps.change, clock.change]))  # type: ignore[arg-type]
 
@@ -129,8 +129,8 @@ class _Finder:
 class Traps:
     """The wrappers of one process."""
 
-    def __init__(self, folder: TrapFolder) -> None:
-        self.folder = folder
+    def __init__(self, folder: TrapFolder, clock: Clock) -> None:
+        self.folder, self.clock = folder, clock
 
     def change(self, module: ModuleType) -> None:
         for place in PLACES:
@@ -192,7 +192,7 @@ class Traps:
         if fault == Fault.RESTORED:
             copy_folder(Path(plan.run), Path(plan.copy))
         elif fault == Fault.CLOCK:
-            self.folder.touch("clock", str(plan.shift))
+            self.folder.touch("clock", wrong(plan.shift, self.clock.right))
             time.sleep(0.1)  # every process has looked
         elif fault == Fault.ZOMBIE:
             self.folder.touch("blocked")
