@@ -183,21 +183,34 @@ class Project:
         draft = pipeline_manifest(self.loaded, plan, new_run_id(plan.created))
         require_tables(draft)
         tables = [sink.table for sink in draft.sinks.values()]
-        lost, stamps = find_lost(catalog, [*tables, draft.late_table, draft.dead_table], lost)
-        self._require_lost(lost)
-        start = output_start(stamps.values(), plan)
-        plan = self.plan_run(pipeline, start, spark=spark, **options)
-        manifest = pipeline_manifest(self.loaded, plan, draft.run)
-        begin = self._output_of(lost, manifest)
-        return self._fix(replace(recover(manifest, stamps), output=begin))
+        tables += [draft.late_table, draft.dead_table]
+        lost, _ = find_lost(catalog, tables, lost)
+        with self._holding_lost(lost):
+            lost, stamps = find_lost(catalog, tables, lost)  # nobody adds to them any more
+            start = output_start(stamps.values(), plan)
+            plan = self.plan_run(pipeline, start, spark=spark, **options)
+            manifest = pipeline_manifest(self.loaded, plan, draft.run)
+            begin = self._output_of(lost, manifest)
+            fixed = self._fix(replace(recover(manifest, stamps), output=begin))
+            if any(record.run == lost for record in self.registry.runs()):
+                why = f"its checkpoint was lost; recovered by {fixed.run}"
+                self.registry.set_state(lost, RunState.CANCELLED, why)
+        return fixed
 
-    def _require_lost(self, run: str) -> None:
-        """A run that can still go on must not be recovered: both would write."""
-        if any(record.run == run for record in self.registry.runs()):
-            folder = RunFolder.of(self.loaded.home, run)
-            if is_held(folder.path):
-                raise RunError(f"the run {run} is running", fix=f"'tidemill stop {run}' first")
-            self.registry.set_state(run, RunState.CANCELLED, "its checkpoint was lost; recovered")
+    @contextlib.contextmanager
+    def _holding_lost(self, run: str) -> Iterator[None]:
+        """A run that can still go on must not be recovered: both would write.
+
+        Its lease is held until the run that goes on for it is fixed; a refusal changes nothing.
+        """
+        folder = RunFolder.of(self.loaded.home, run)
+        if not folder.path.exists():
+            yield
+            return
+        if is_held(folder.path):
+            raise RunError(f"the run {run} is running", fix=f"'tidemill stop {run}' first")
+        with hold_lease(folder.path, run):
+            yield
 
     def _output_of(self, run: str, manifest: Manifest) -> tuple[int, int]:
         """The range the lost run wrote, if its manifest is still there."""
@@ -286,7 +299,7 @@ class Project:
             return is_cancelled or read_control(folder.path).stopping
 
         with hold_watch(folder.path, run):
-            update_control(folder.path, stopping=False)
+            update_control(folder.path, stopping=False, paused=False)
             yield is_over
             record = self.status(run)
             if record.state is RunState.FAILED and is_over():
@@ -384,10 +397,15 @@ class Project:
         return found
 
     def pause(self, run: str) -> RunResult:
-        """Hold a running run after its current slice; it keeps its place and its driver."""
+        """Hold a running run after its current slice; it keeps its place and its driver.
+
+        A supervised run that has no driver at the moment: its next driver begins paused.
+        """
         run = self.registry.get(run).run
-        self._require_driven(run)
-        update_control(RunFolder.of(self.loaded.home, run).path, paused=True)
+        folder = RunFolder.of(self.loaded.home, run)
+        if not is_watched(folder.path):
+            self._require_driven(run)
+        update_control(folder.path, paused=True)
         return self.status(run)
 
     def cancel(self, run: str) -> RunResult:

@@ -145,6 +145,8 @@ def test_a_supervised_run_is_stopped_while_it_has_no_driver(terminal: Terminal) 
     assert process.stderr is not None
     while "starting it again in 1 s" not in process.stderr.readline():
         assert process.poll() is None
+    terminal.project.pause(run)  # the next driver would begin paused
+    assert read_control(terminal.yard.project.loaded.home / "runs" / run).paused
     terminal.project.stop(run)
     out, err = process.communicate(timeout=240)
     assert (process.returncode, json.loads(out)["state"]) == (0, "stopped")

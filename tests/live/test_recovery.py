@@ -11,6 +11,7 @@ from tests.live.yard import Yard, cut
 from tidemill.errors import PlanError, SourceError, TidemillError
 from tidemill.project import Until
 from tidemill.runtime.committer import Committer
+from tidemill.runtime.registry import RunState
 from tidemill.testing import assert_same_rows
 from tidemill.types import from_micros
 
@@ -56,9 +57,11 @@ def recover(yard, pipeline, began=lambda manifest: 0):
     assert given
     with pytest.raises((SourceError, PlanError)):
         project.prepare_recovery(pipeline, spark=spark)  # the archive is not that far
+    assert project.registry.get(lost).state is RunState.FAILED  # a refusal changes nothing
     yard.produce(2, 100, 2, pause=0.2)
     yard.capture()
     manifest = project.prepare_recovery(pipeline, spark=spark)
+    assert project.registry.get(lost).state is RunState.CANCELLED
     closing = Until(moment=datetime.now(UTC) + timedelta(seconds=8))
     result = project.resume(manifest.run, until=closing, spark=spark)
     yard.capture()
@@ -123,6 +126,8 @@ def test_a_run_that_gave_rows_in_its_first_batch_only(yard, monkeypatch):
         yard.produce(1, 100, 2)
         time.sleep(1)  # the slack
 
+    yard.produce(3, 5, 2)
+    yard.capture()  # there is an archive, but it does not reach far enough
     older.start()
     with monkeypatch.context() as patch, pytest.raises(TidemillError):
         patch.setattr(Committer, "commit", last)

@@ -1,5 +1,6 @@
 import json
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -7,7 +8,7 @@ from hypothesis import strategies as st
 
 from tidemill.errors import RunError
 from tidemill.planning.manifest import Manifest, SourcePin
-from tidemill.planning.offsets import Offset
+from tidemill.planning.offsets import Offset, committed_entry, latest_entry, oldest_entry
 from tidemill.runtime.offsets import BatchOffsets, TakenSlice, read_batch, slices_taken
 from tidemill.sources.route import Route
 from tidemill.types import FOREVER_MICROS
@@ -135,3 +136,30 @@ def test_however_uses_advance_each_slice_is_taken_once(routes, batches, finish):
         ]
         reached = max(a for a, use in zip(at, USES, strict=True) if use == source)
         assert mine == list(pairwise(FRONTIERS))[:reached]
+
+
+@pytest.mark.parametrize("look", [oldest_entry, latest_entry, committed_entry])
+def test_an_entry_that_spark_purges_while_it_is_looked_for_is_passed_over(
+    tmp_path, monkeypatch, look
+):
+    for batch in range(3):
+        write_entry(tmp_path, batch, ("plays", 10 * batch))
+        (tmp_path / "commits").mkdir(exist_ok=True)
+        (tmp_path / "commits" / str(batch)).touch()
+    read, purged = Path.read_text, []
+
+    def late(self, *args):
+        if self.parent.name == "offsets" and not purged:
+            purged.append(int(self.name))
+            self.unlink()
+        return read(self, *args)
+
+    monkeypatch.setattr(Path, "read_text", late)
+    expected = {10, 0} if look is oldest_entry else {10}
+    assert look(tmp_path).furthest("plays") in expected - {10 * batch for batch in purged}
+    assert purged
+
+
+def test_an_entry_that_names_a_source_the_run_does_not_read_is_an_error(routes):
+    with pytest.raises(RunError, match="names the source 'clicks', which the run does not read"):
+        slices_taken(routes, None, offsets({"plays": (10,), "clicks": (10,)}))

@@ -121,13 +121,13 @@ def test_a_run_that_is_ended_between_two_starts_is_not_started_again(
     )
 
 
-def test_a_driver_forgets_an_old_stop_but_not_one_of_its_supervisor(tmp_path: Path) -> None:
-    """It may have come while the driver was starting, when nobody was there to heed it."""
+def test_a_driver_forgets_old_orders_but_not_those_to_its_supervisor(tmp_path: Path) -> None:
+    """They may have come while the driver was starting, when nobody was there to heed them."""
     folder = RunFolder(tmp_path)
-    update_control(tmp_path, stopping=True, paused=True)
+    update_control(tmp_path, stopping=True, paused=True, cancelled=True)
     with hold_watch(tmp_path, "r"):
         forget_orders(folder, manifest())
-        assert read_control(tmp_path) == Control(stopping=True)
+        assert read_control(tmp_path) == Control(stopping=True, paused=True)
         with pytest.raises(RunError, match="has a supervisor already"), hold_watch(tmp_path, "r"):
             pass
     forget_orders(folder, manifest())

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from tidemill.errors import RunError
 from tidemill.planning.offsets import BatchOffsets
 from tidemill.types import FOREVER_MICROS, MILLISECOND
 
@@ -25,6 +26,11 @@ class Clock:
 
     def watermark(self, entry: BatchOffsets) -> int:
         """No row of a later batch has a time below it; FOREVER: there is no later row."""
+        if strange := entry.frontiers.keys() - self.lateness.keys():
+            raise RunError(
+                f"the offset log names a source that the run does not read: {', '.join(strange)}",
+                fix="restore the run's folder from a copy, or start a new run",
+            )
         if self.lateness.keys() - entry.frontiers.keys():
             return NEVER  # a source has not begun
         if self.native:

@@ -5,7 +5,7 @@ from it is the same in every attempt.
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -93,26 +93,34 @@ def parse_entry(text: str, batch: int, where: str) -> BatchOffsets:
 
 def latest_entry(checkpoint: Path) -> BatchOffsets | None:
     """The newest entry of the offset log; None before the first."""
-    return _entry(checkpoint, max(_batches(checkpoint), default=None))
+    return _entry(checkpoint, lambda: max(_batches(checkpoint / "offsets"), default=None))
 
 
 def committed_entry(checkpoint: Path) -> BatchOffsets | None:
     """The newest entry whose batch Spark knows to be committed; None before the first."""
-    done = {int(path.name) for path in (checkpoint / "commits").glob("[0-9]*")}
-    return _entry(checkpoint, max(done.intersection(_batches(checkpoint)), default=None))
+
+    def newest() -> int | None:
+        done = _batches(checkpoint / "commits") & _batches(checkpoint / "offsets")
+        return max(done, default=None)
+
+    return _entry(checkpoint, newest)
 
 
 def oldest_entry(checkpoint: Path) -> BatchOffsets | None:
     """The oldest entry that Spark keeps: a run can be taken back to it, but no further."""
-    return _entry(checkpoint, min(_batches(checkpoint), default=None))
+    return _entry(checkpoint, lambda: min(_batches(checkpoint / "offsets"), default=None))
 
 
-def _batches(checkpoint: Path) -> Iterator[int]:
-    return (int(path.name) for path in (checkpoint / "offsets").glob("[0-9]*"))
+def _batches(log: Path) -> set[int]:
+    return {int(path.name) for path in log.glob("[0-9]*")}
 
 
-def _entry(checkpoint: Path, batch: int | None) -> BatchOffsets | None:
-    if batch is None:
-        return None
-    text = (checkpoint / "offsets" / str(batch)).read_text("utf-8")
-    return parse_entry(text, batch, str(checkpoint))
+def _entry(checkpoint: Path, choose: Callable[[], int | None]) -> BatchOffsets | None:
+    """The entry that ``choose`` finds; Spark may purge an entry between a look and its reading."""
+    while (batch := choose()) is not None:
+        try:
+            text = (checkpoint / "offsets" / str(batch)).read_text("utf-8")
+        except FileNotFoundError:
+            continue
+        return parse_entry(text, batch, str(checkpoint))
+    return None

@@ -86,10 +86,13 @@ def execute(
 
 
 def forget_orders(folder: RunFolder, manifest: Manifest) -> None:
-    """What earlier drivers were told is over; to stop, a supervised run is told but once."""
-    changes: dict[str, Any] = {"paused": False, "cancelled": False}
+    """Clear the orders that were left for an earlier driver.
+
+    The orders to pause and to stop a supervised run stay in force for its next driver.
+    """
+    changes: dict[str, Any] = {"cancelled": False}
     if not is_watched(folder.path):
-        changes["stopping"] = False
+        changes |= {"stopping": False, "paused": False}
     if manifest.steps:
         changes["sources"] = {}  # earlier versions released steps here
     update_control(folder.path, **changes)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tidemill.errors import RunError
 from tidemill.planning.offsets import BatchOffsets, Offset, oldest_entry, parse_entry
 
 if TYPE_CHECKING:
@@ -41,6 +42,11 @@ def slices_taken(
     """
     taken = []
     for source in sorted(now.frontiers):
+        if source not in routes:
+            raise RunError(
+                f"the offset log names the source {source!r}, which the run does not read",
+                fix="restore the run's folder from a copy, or start a new run",
+            )
         route = routes[source]
         done = before.ends.get(source) if before else None
         edges = route.slices(done or route.first(), now.furthest(source))

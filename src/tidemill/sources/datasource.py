@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 
-from tidemill.planning.offsets import Offset
 from tidemill.sources.control import read_released
 from tidemill.sources.route import Route
 
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.datasource import ReadLimit
     from pyspark.sql.types import StructType
 
+    from tidemill.planning.offsets import Offset
     from tidemill.sources.slicing import Slicing
 
 
@@ -80,7 +80,7 @@ class SliceReader(DataSourceStreamReader):
         del limit
         _ = self._opening
         released = read_released(self._folder, self.options["source"])
-        before = Offset.from_json(start)
+        before = self._route.own(start)
         found = self._route.next(before, released, self._decide)
         return start if found == before else found.to_json()
 
@@ -90,8 +90,8 @@ class SliceReader(DataSourceStreamReader):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """The tasks of the slice, each with all an executor needs."""
-        slicing = self._opening.result()
-        tasks = slicing.tasks(Offset.from_json(start), Offset.from_json(end))
+        begin, stop = self._route.own(start), self._route.own(end)
+        tasks = self._opening.result().tasks(begin, stop)
         return [InputPartition(task) for task in tasks]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

@@ -8,8 +8,9 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from tidemill.errors import RunError
 from tidemill.planning.manifest import Manifest, next_boundary, next_step
 from tidemill.planning.offsets import Offset, latest_entry
 from tidemill.sources.journal import repeated_end
@@ -43,6 +44,23 @@ class Route:
     def frontiers(self) -> tuple[int, ...]:
         """The planned frontiers: all of a backfill's, history's of other runs."""
         return self.course.frontiers(self.source)
+
+    def own(self, value: dict[str, Any]) -> Offset:
+        """The offset that Spark hands over, if it is this source's.
+
+        Spark's offset log knows sources by their place in the plan alone. Code that unites streams
+        in another order after a restart would give one source the place of another.
+        """
+        offset = Offset.from_json(value)
+        if offset.source != self.source:
+            raise RunError(
+                f"the checkpoint gives the source {self.source!r} an offset of "
+                f"{offset.source!r}: the pipeline's code names its streams in another order now",
+                where=f"run {self.manifest.run}",
+                fix="restore the code that the run was started with, then 'tidemill resume "
+                f"{self.manifest.run}'; or start a new run",
+            )
+        return offset
 
     def first(self) -> Offset:
         """Before the first slice."""
