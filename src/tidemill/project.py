@@ -28,7 +28,7 @@ from tidemill.runtime.run import RunFolder, new_run_id
 from tidemill.runtime.settings import require_same_meaning
 from tidemill.runtime.starting import Starter
 from tidemill.sources.control import read_control, update_control
-from tidemill.types import BEGINNING, parse_duration, to_micros
+from tidemill.types import parse_duration
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -177,46 +177,24 @@ class Project:
         is that run's id, or the latest one that wrote the pipeline's tables.
         """
         from tidemill.runtime.recovery import find_lost, output_start, recover, require_tables
+        from tidemill.runtime.takeover import Takeover
 
         catalog = open_catalog(self.loaded)
         plan = self.plan_run(pipeline, datetime.now(UTC), spark=spark, **options)
         draft = pipeline_manifest(self.loaded, plan, new_run_id(plan.created))
         require_tables(draft)
-        tables = [sink.table for sink in draft.sinks.values()]
-        tables += [draft.late_table, draft.dead_table]
-        lost, _ = find_lost(catalog, tables, lost)
-        with self._holding_lost(lost):
-            lost, stamps = find_lost(catalog, tables, lost)  # nobody adds to them any more
-            start = output_start(stamps.values(), plan)
-            plan = self.plan_run(pipeline, start, spark=spark, **options)
-            manifest = pipeline_manifest(self.loaded, plan, draft.run)
-            begin = self._output_of(lost, manifest)
-            fixed = self._fix(replace(recover(manifest, stamps), output=begin))
-            if any(record.run == lost for record in self.registry.runs()):
-                why = f"its checkpoint was lost; recovered by {fixed.run}"
-                self.registry.set_state(lost, RunState.CANCELLED, why)
-        return fixed
-
-    @contextlib.contextmanager
-    def _holding_lost(self, run: str) -> Iterator[None]:
-        """A run that can still go on must not be recovered: both would write.
-
-        Its lease is held until the run that goes on for it is fixed; a refusal changes nothing.
-        """
-        folder = RunFolder.of(self.loaded.home, run)
-        if not folder.path.exists():
-            yield
-            return
-        if is_held(folder.path):
-            raise RunError(f"the run {run} is running", fix=f"'tidemill stop {run}' first")
-        with hold_lease(folder.path, run):
-            yield
-
-    def _output_of(self, run: str, manifest: Manifest) -> tuple[int, int]:
-        """The range the lost run wrote, if its manifest is still there."""
         with contextlib.suppress(RunError):
-            return RunFolder.of(self.loaded.home, run).read_manifest().output
-        return (to_micros(BEGINNING), manifest.output[1])
+            lost = self.registry.get(lost).run  # it may be told by its name
+        lost = find_lost(catalog, draft, lost).run
+        takeover = Takeover(self.loaded.home, self.registry, pipeline, lost)
+        with takeover.held():
+            found = find_lost(catalog, draft, lost)  # nobody adds to it any more
+            plan = self.plan_run(pipeline, output_start(found, plan), spark=spark, **options)
+            manifest = pipeline_manifest(self.loaded, plan, draft.run)
+            manifest = takeover.inherit(recover(manifest, found), catalog)
+            fixed = self._fix(manifest)
+            takeover.give_up(fixed.run)
+        return fixed
 
     def capture(
         self,

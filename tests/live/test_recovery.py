@@ -1,14 +1,16 @@
 """A lost checkpoint: the archive rebuilds the state, and no row is lost or doubled."""
 
+import json
 import shutil
 import threading
 import time
 from datetime import UTC, datetime, timedelta
+from itertools import count
 
 import pytest
 
 from tests.live.yard import Yard, cut
-from tidemill.errors import PlanError, SourceError, TidemillError
+from tidemill.errors import PlanError, RunError, SourceError, TidemillError
 from tidemill.project import Until
 from tidemill.runtime.committer import Committer
 from tidemill.runtime.registry import RunState
@@ -48,7 +50,7 @@ def yard(tmp_path, broker, topic, spark):
     return Yard(tmp_path, broker, topic, spark)
 
 
-def recover(yard, pipeline, began=lambda manifest: 0):
+def recover(yard, pipeline, began=lambda manifest: 0, **options):
     """The run's folder is lost; what goes on for it gives what a backfill gives since it began."""
     spark, project = yard.spark, yard.project
     lost = project.runs()[-1].run
@@ -60,8 +62,10 @@ def recover(yard, pipeline, began=lambda manifest: 0):
     assert project.registry.get(lost).state is RunState.FAILED  # a refusal changes nothing
     yard.produce(2, 100, 2, pause=0.2)
     yard.capture()
-    manifest = project.prepare_recovery(pipeline, spark=spark)
+    manifest = project.prepare_recovery(pipeline, spark=spark, **options)
     assert project.registry.get(lost).state is RunState.CANCELLED
+    with pytest.raises(RunError, match=f"the run {manifest.run} goes on for {lost} already"):
+        project.prepare_recovery(pipeline, lost, spark=spark)
     closing = Until(moment=datetime.now(UTC) + timedelta(seconds=8))
     result = project.resume(manifest.run, until=closing, spark=spark)
     yard.capture()
@@ -133,3 +137,40 @@ def test_a_run_that_gave_rows_in_its_first_batch_only(yard, monkeypatch):
         patch.setattr(Committer, "commit", last)
         yard.project.run("each", on_start=produce, spark=yard.spark)
     recover(yard, "each", lambda manifest: manifest.steps[0]["plays"])
+
+
+def test_windows_that_a_batch_without_rows_closed_are_not_given_again(yard, monkeypatch):
+    """The driver dies after the late rows of the next batch, which has no windows of its own.
+
+    So the late table is stamped after the output. The recovery keeps to a rate, too.
+    """
+    commit, seen, begun = Committer.commit, [], threading.Event()
+
+    def dying(self, frame, batch):
+        record = commit(self, frame, batch)
+        seen.append(record)
+        closing = len(seen) > 2 and seen[-3].frontier == seen[-2].frontier and seen[-2].out
+        if closing and record.late and not record.out:
+            raise Killed
+        return record
+
+    def chatter():
+        for number in count():
+            if begun.wait(0.4):
+                return
+            times = [datetime.now(UTC) - timedelta(seconds=delay) for delay in (0.2, 9)]
+            rows = [{"show": number % 3, "n": number, "event_ts": str(at)} for at in times]
+            yard.broker.produce(yard.topic, [(0, None, json.dumps(row).encode()) for row in rows])
+
+    talk = threading.Thread(target=chatter)
+    talk.start()
+    try:
+        with monkeypatch.context() as patch, pytest.raises(TidemillError):
+            patch.setattr(Committer, "commit", dying)
+            length = Until(length="120 s")
+            options = {"begin": "earliest", "trigger": "3 s", "until": length}
+            yard.project.run("native", spark=yard.spark, **options)
+    finally:
+        begun.set()
+        talk.join()
+    recover(yard, "native", rate=400)

@@ -110,3 +110,9 @@ def test_live_says_rows_and_seconds_of_every_partition(tmp_path, manifest, now):
 )
 def test_the_lag_as_text(lag, history, text):
     assert _lag_text(lag, history) == text
+
+
+def test_a_run_that_goes_on_for_one_that_was_not_exact_is_not_exact(tmp_path, manifest):
+    assert phase_of(tmp_path, manifest).is_exact
+    found = phase_of(tmp_path, replace(manifest, inherited=3))
+    assert (found.is_exact, found.clock) == (False, 3)

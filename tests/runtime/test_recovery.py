@@ -1,6 +1,7 @@
 """What a run that goes on for a lost one discards: all that the lost one gave, and nothing else."""
 
 from dataclasses import replace
+from datetime import UTC, datetime
 
 import pyarrow as pa
 import pytest
@@ -8,85 +9,155 @@ import pytest
 from tests.planning.test_manifest import manifest
 from tests.sources.archives import open_local
 from tidemill.errors import PlanError
-from tidemill.planning.manifest import Leg, LivePin, SinkPin, SourcePin, Stamp
+from tidemill.planning.cuts import Cut
+from tidemill.planning.manifest import Leg, LivePin, Manifest, SinkPin, SourcePin
 from tidemill.planning.offsets import BatchOffsets
-from tidemill.runtime.recovery import find_lost, is_given, recover
+from tidemill.runtime.recovery import Lost, clock_rows, cuts_of, find_lost, not_given_aside, recover
 from tidemill.sinks.commit import BatchStamp
+from tidemill.sources.verdict import CLOCK, SIDE_SCHEMA
+from tidemill.types import from_micros
 
-LATER = Stamp({"a": 20, "b": 25}, {"a": 10, "b": 15}, 7, {"a": {"0": 3}, "b": {"0": 4}})
-CLOSING = replace(LATER, before=LATER.frontiers, watermark=17)
-FIRST = replace(LATER, watermark=0)
+MS = 1_000
+BEFORE = {"a": 10 * MS, "b": 15 * MS}
+NOW = {"a": 20 * MS, "b": 25 * MS}
+DATA = BatchStamp(
+    "r", 7, NOW, 9, before=BEFORE, closed=(4, 9), positions={"a": {"0": 3}, "b": {"0": 4}}
+)
+CLOSING = replace(DATA, batch=8, before=NOW, watermark=19, closed=(9, 19))
+TABLES = ("one", "two", "late")
+OUTPUTS = {"one", "two"}
+
+
+def test_a_table_has_all_before_the_newest_batch_and_that_one_if_it_has_its_stamp():
+    """Whatever it was stamped with before: in between there was nothing for it."""
+    old = replace(DATA, batch=2, frontiers=BEFORE, closed=(1, 2))
+    cuts = cuts_of({"one": DATA, "two": old}, TABLES, OUTPUTS)
+    assert cuts == {"one": Cut(NOW, 9), "two": Cut(BEFORE, 4), "late": Cut(BEFORE, 4)}
+
+
+def test_a_late_row_after_a_batch_without_rows_moves_the_cut_of_every_table():
+    """The output was stamped by the batch without rows, the late table by the next one."""
+    after = replace(DATA, batch=9, frontiers={"a": 30 * MS, "b": 35 * MS}, before=NOW)
+    after = replace(after, watermark=19, closed=(19, 19))
+    cuts = cuts_of({"one": CLOSING, "two": DATA, "late": after}, TABLES, OUTPUTS)
+    assert cuts["one"] == cuts["two"] == Cut(NOW, 19)
+    assert cuts["late"] == Cut(after.frontiers, 19)
+
+
+def lost_plan() -> Manifest:
+    live = LivePin("kafka", "topic", slack=0, max_rows=9, trigger=0)
+    pin = SourcePin("a", "iceberg", "t", "e", "i", 0, 0, (), live=live, leg=Leg(100 * MS))
+    sinks = {name: SinkPin(name, "t", "none", "{}") for name in ("one", "two")}
+    edges = tuple(at * MS for at in (5, 7, 9, 12, 18, 24, 40, 100))
+    return manifest(
+        sources={"a": pin, "b": replace(pin, stream="b")},
+        sinks=sinks, boundaries=edges, late_table="late", dead_table="dead", spare=0,
+    )  # fmt: skip
+
+
+def test_one_source_is_held_so_that_the_batch_gets_the_watermark_it_had():
+    lost = Lost("r", {"one": Cut(NOW, 9), "two": Cut(BEFORE, 4)}, DATA)
+    found = recover(lost_plan(), lost)
+    assert found.steps == (
+        {"a": 5 * MS, "b": 15 * MS},  # the watermark is 4 now
+        BEFORE,
+        {"a": 10 * MS, "b": 25 * MS},  # and 9 now, as it was at the step before
+        NOW,
+    )
+    legs = {name: [at // MS for at in pin.leg.boundaries] for name, pin in found.sources.items()}
+    assert legs == {"a": [4, 5, 10, 20], "b": [4, 5, 7, 9, 12, 15, 18, 24, 25]}
+    assert found.sources["a"].leg.positions == {"0": 3}
+    assert (found.recovers, found.discard) == ("r", lost.cuts)
+
+
+def test_a_batch_without_rows_is_waited_for():
+    """Its watermark is the one of the frontiers themselves: no slice leads to it."""
+    lost = Lost("r", dict.fromkeys(("one", "two"), Cut(NOW, 19)), CLOSING)
+    assert recover(lost_plan(), lost).steps == (NOW,)
+
+
+def test_a_watermark_that_lagged_behind_is_met_or_refused():
+    """After a restart Spark's watermark waits for every source."""
+    one = Lost("r", dict.fromkeys(("one", "two"), Cut(NOW, 4)), DATA)
+    assert recover(lost_plan(), one).steps == ({"a": 5 * MS, "b": 25 * MS}, NOW)
+    both = Lost("r", {"one": Cut(BEFORE, 4), "two": Cut(NOW, 4)}, DATA)
+    with pytest.raises(PlanError, match="cannot be told apart"):
+        recover(lost_plan(), both)
+
+
+def test_late_rows_are_told_apart_by_their_ingest_time():
+    rows = pa.Table.from_pylist(
+        [
+            {"source": source, "reason": "late", "ingest_time": from_micros(at * MS), "offset": at}
+            for source, at in (("a", 12), ("b", 12), ("a", 9), ("b", 25), ("a", 20))
+        ],
+        SIDE_SCHEMA,
+    )
+    cut = Cut({"a": 10 * MS, "b": 25 * MS}, 0)
+    fresh = not_given_aside(cut, BatchOffsets({"a": (5 * MS,), "b": (5 * MS,)}, 0, {}), rows)
+    assert [(row["source"], row["offset"]) for row in fresh.to_pylist()] == [
+        ("a", 12), ("b", 25), ("a", 20),
+    ]  # fmt: skip
+    beyond = BatchOffsets({"a": (10 * MS,), "b": (25 * MS,)}, 0, {})
+    assert not_given_aside(cut, beyond, rows) == rows  # rows behind a live frontier are new
+    assert not_given_aside(None, None, rows) == rows
+
+
+@pytest.fixture
+def catalog(tmp_path):
+    made = open_local(tmp_path)
+    for name in ("one", "two", "late"):
+        made.create_table(f"archive.{name}", SIDE_SCHEMA)
+    return made
+
+
+def stamped(catalog, **stamps):
+    for name, stamp in stamps.items():
+        with catalog.load_table(f"archive.{name}").transaction() as change:
+            change.set_properties(stamp.as_property())
+
+
+def plan():
+    made = lost_plan()
+    sinks = {name: replace(sink, table=f"archive.{name}") for name, sink in made.sinks.items()}
+    return replace(made, sinks=sinks, late_table="archive.late", dead_table="archive.dead")
+
+
+def test_a_run_that_went_on_for_a_lost_one_may_be_lost_itself(catalog):
+    """It discarded what the first had given: no stamp of its own tells that."""
+    first = replace(DATA, run="r0")
+    early = {"a": 8 * MS, "b": 9 * MS}
+    second = BatchStamp("r1", 3, BEFORE, 4, before=early, closed=(2, 4), recovers="r0")
+    stamped(catalog, one=first, two=second)
+    found = find_lost(catalog, plan(), "r1")
+    assert found.cuts["archive.one"] == Cut(NOW, 9)
+    assert found.cuts["archive.two"] == Cut(BEFORE, 4)
+    assert found.end.run == "r0"  # it was further, and knows where the live log goes on
 
 
 @pytest.mark.parametrize(
-    ("stamp", "batch", "given"),
+    ("stamp", "why"),
     [
-        (LATER, (10, 15, 7, False), True),
-        (LATER, (20, 15, 7, True), True),  # one source is not there yet
-        (LATER, (20, 25, 7, True), True),
-        (LATER, (20, 25, 17, False), False),
-        (LATER, (30, 35, 17, True), False),
-        (CLOSING, (20, 25, 7, True), True),
-        (CLOSING, (20, 25, 17, False), True),
-        (CLOSING, (20, 25, 18, False), False),
-        (FIRST, (20, 25, 7, True), True),  # a run's first batch has no watermark, its replay has
-        (FIRST, (20, 25, 17, False), False),
+        (replace(DATA, apart=("a",)), "the uses of a stood at different places"),
+        (replace(DATA, apart_before=("b",)), "the uses of b stood at different places"),
+        (replace(DATA, closed=()), "made by an earlier Tidemill"),
     ],
 )
-def test_what_a_batch_gives_is_there_if_it_is_not_after_the_last_commit(stamp, batch, given):
-    a, b, watermark, took = batch
-    assert is_given(stamp, at({"a": a, "b": b}, watermark), took=took) is given
+def test_a_commit_that_does_not_tell_its_cut_is_refused(catalog, stamp, why):
+    stamped(catalog, one=stamp)
+    with pytest.raises(PlanError, match=why):
+        find_lost(catalog, plan(), "r")
 
 
-def test_a_use_that_is_ahead_is_after_the_commit():
-    """Another use of the source stands where the commit was; what the first gives is new."""
-    assert not is_given(LATER, BatchOffsets({"a": (20, 30), "b": (25,)}, 7, {}), took=True)
-    assert is_given(LATER, BatchOffsets({"a": (10, 20), "b": (25,)}, 7, {}), took=True)
+def test_how_the_uses_stood_before_matters_only_to_a_table_that_lacks_the_last_batch(catalog):
+    stamp = replace(DATA, apart_before=("b",))
+    stamped(catalog, one=stamp, two=stamp)
+    assert find_lost(catalog, plan(), "r").cuts["archive.one"] == Cut(NOW, 9)
 
 
-def at(frontiers, watermark):
-    return BatchOffsets({name: (found,) for name, found in frontiers.items()}, watermark, {})
-
-
-def lost():
-    live = LivePin("kafka", "topic", slack=0, max_rows=9, trigger=0)
-    pin = SourcePin("a", "iceberg", "t", "e", "i", 0, 0, (), live=live, leg=Leg(100))
-    sinks = {name: SinkPin(f"marts.{name}", "t", "none", "{}") for name in ("one", "two")}
-    return manifest(
-        sources={"a": pin, "b": replace(pin, stream="b")}, sinks=sinks, boundaries=(5, 100)
-    )
-
-
-@pytest.mark.parametrize("stamp", [LATER, CLOSING, FIRST])
-def test_a_table_without_a_commit_may_lack_the_last_batch_but_no_other(stamp):
-    """The driver may have died after the commit of one table, before the first of another."""
-    found = recover(lost(), {"marts.one": stamp}).discard
-    assert found["marts.one"] == stamp
-    took = stamp is not CLOSING
-    last = at(stamp.frontiers, 7 if took else stamp.watermark)
-    for name in ("marts.two", "x"):  # and the late and dead tables
-        assert not is_given(found[name], last, took=took)
-        assert is_given(found[name], at(stamp.before, 7), took=True)
-        assert is_given(found["marts.one"], last, took=took)
-
-
-def test_slices_between_the_commits_of_two_tables_are_not_one():
-    """One table was last written long before the other; only what a commit took stays whole."""
-    old = Stamp({"a": 12, "b": 12}, {"a": 8, "b": 9}, 7, {})
-    new = replace(LATER, frontiers={"a": 90, "b": 90}, before={"a": 80, "b": 81})
-    made = replace(lost(), boundaries=(5, 10, 20, 30, 60, 85, 100))
-    found = recover(made, {"marts.one": old, "marts.two": new})
-    legs = {name: pin.leg.boundaries for name, pin in found.sources.items()}
-    assert legs["a"] == (5, 8, 12, 20, 30, 60, 80, 90)
-    assert legs["b"] == (5, 9, 12, 20, 30, 60, 81, 90)
-    assert [step["a"] for step in found.steps] == [8, 12, 80, 90]
-
-
-def test_a_commit_while_two_uses_stood_apart_is_refused(tmp_path):
-    catalog = open_local(tmp_path)
-    table = catalog.create_table("archive.t", pa.schema([("id", pa.int64())]))
-    stamp = BatchStamp("r1", 3, {"a": 20}, 7, apart=("a",))
-    with table.transaction() as change:
-        change.set_properties(stamp.as_property())
-    with pytest.raises(PlanError, match="the uses of a stood at different places"):
-        find_lost(catalog, ["archive.t"], "r1")
+def test_rows_behind_the_clock_are_counted_in_the_late_table(catalog):
+    at = datetime(2026, 1, 1, tzinfo=UTC)
+    rows = [{"source": "a", "reason": why, "ingest_time": at} for why in (CLOCK, "late", CLOCK)]
+    catalog.load_table("archive.late").append(pa.Table.from_pylist(rows, SIDE_SCHEMA))
+    assert clock_rows(catalog, "archive.late") == 2
+    assert clock_rows(catalog, "archive.none") == 0

@@ -12,7 +12,7 @@ from tidemill.planning.offsets import Offset
 from tidemill.runtime import throttle
 from tidemill.runtime.run import RunFolder
 from tidemill.runtime.throttle import Throttle
-from tidemill.sources.control import read_control, read_released
+from tidemill.sources.control import read_control, read_released, update_control
 from tidemill.sources.legs import Course, Extension, read_course, write_course
 from tidemill.sources.route import Route
 from tidemill.types import FOREVER_MICROS
@@ -119,29 +119,26 @@ def test_another_driver_goes_on(manifest: Manifest, tmp_path: Path, clock: Simpl
     assert list(run.at.values()) == ([FOREVER_MICROS] * 2 if manifest.ends else [30, 50])
 
 
-def test_a_rate_does_not_part_the_steps_of_a_lost_run(
-    tmp_path: Path, clock: SimpleNamespace
-) -> None:
-    pins = {
-        "ads": replace(PLAN.sources["ads"], leg=Leg(30, boundaries=(20, 30))),
-        "plays": PLAN.sources["plays"],
-    }
-    steps = ({"ads": 20, "plays": 40}, {"ads": 30, "plays": 50})
-    run = Run(tmp_path, replace(PLAN, sources=pins, steps=steps), clock)
-    assert [run.wait(2.0) for _ in range(3)] == [[20, 20], [20, 40], [30, 50]]
-
-
 def test_between_the_steps_of_a_lost_run_the_rate_holds(
     tmp_path: Path, clock: SimpleNamespace
 ) -> None:
-    steps = ({"ads": 20, "plays": 20}, {"ads": 30, "plays": 50})
+    """A source that is held at a step does not hold the others, and nobody passes it."""
+    steps = ({"ads": 20, "plays": 40}, {"ads": 30, "plays": 40}, {"ads": 30, "plays": 50})
     run = Run(tmp_path, replace(PLAN, steps=steps), clock)
     assert run.take() == [20, 20]
     assert run.take() == [20, 20], "ten rows have not had their two seconds"
-    assert run.wait(2.0) == [30, 20]
-    assert run.take() == [30, 20]
-    assert run.wait(2.0) == [30, 40]
-    assert run.take() == [30, 50], "the last slice of a step is one batch with the others"
+    assert run.wait(2.0) == [20, 40]
+    assert run.wait(60.0) == [20, 40], "Spark may still have a batch to make"
+    update_control(tmp_path, settled=1)
+    assert [run.take(), run.wait(60.0)] == [[30, 40], [30, 40]]
+    update_control(tmp_path, settled=2)
+    assert run.wait(2.0) == [30, 50]
+    write_course(tmp_path, replace(run.course, switched=True))
+    run.take()
+    assert read_control(tmp_path).released is not None
+    update_control(tmp_path, settled=3)
+    run.take()
+    assert read_control(tmp_path).released is None
 
 
 def test_without_a_rate_all_is_released(tmp_path: Path, clock: SimpleNamespace) -> None:

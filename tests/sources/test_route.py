@@ -15,8 +15,9 @@ from tidemill.errors import RunError
 from tidemill.planning.manifest import Leg, LivePin, Manifest, SourcePin
 from tidemill.planning.offsets import Offset
 from tidemill.runtime.offsets import TakenSlice, forget_slices, read_batch, slices_taken
-from tidemill.runtime.rewind import rewind
+from tidemill.runtime.rewind import prepare_start, rewind
 from tidemill.runtime.run import RunFolder
+from tidemill.sources.control import update_control
 from tidemill.sources.ledger import Ledger
 from tidemill.sources.legs import Course, write_course
 from tidemill.sources.route import Route
@@ -57,16 +58,26 @@ class Run:
         self.moments = count(1)  # every decision is another one: the log grew meanwhile
         self.entries: dict[int, list[Offset]] = {}
         self.taken: dict[int, list[TakenSlice]] = {}
+        self.watermarks: dict[int, int] = {}
         self.dies_in: str | None = None
         self.restart()
 
     def restart(self) -> None:
         """Other processes: they know what is on disk."""
+        if (self.folder.path / "manifest.json").exists():
+            prepare_start(self.folder, self.manifest)
         self.routes = [Route({"run": str(self.folder.path), "source": use}) for use in USES]
         batches = [int(path.name) for path in self._log("offsets")]
         self.batch = max(batches, default=-1)
-        if self.batch >= 0 and not (self.folder.checkpoint / "commits" / str(self.batch)).exists():
-            self._commit(self.batch)
+        self.allowed: dict[int, int] = {}  # what Spark forgets: the watermark that each use allows
+        self.closed: int | None = None  # the watermark of the last batch that this Spark ran
+        commits = [int(path.name) for path in self._log("commits")]
+        self.watermark = 0
+        if commits:
+            text = (self.folder.checkpoint / "commits" / str(max(commits))).read_text()
+            self.watermark = json.loads(text.splitlines()[1])["nextBatchWatermarkMs"]
+        if self.batch >= 0 and self.batch not in commits:
+            self._run(self.batch)
 
     def _log(self, name: str) -> Iterator[Path]:
         return (self.folder.checkpoint / name).glob("[0-9]*")
@@ -98,19 +109,38 @@ class Run:
             start = route.first() if now is None else now[use]
             released = 0 if use in held else None
             ends.append(route.next(start, released, self._decide(use)))
-        if ends == (now or [route.first() for route in self.routes]):
+        is_idle = ends == (now or [route.first() for route in self.routes])
+        if is_idle and (self.closed is None or self.watermark <= self.closed):
+            assert self.batch + 1 not in self.entries, "it hangs: Spark makes no such batch"
             return
         batch = self.batch + 1
         repeated = self.entries.get(batch)
         assert repeated is None or repeated == ends, "a repeated batch has the same slices"
+        assert self.watermarks.setdefault(batch, self.watermark) == self.watermark, (
+            "a repeated batch closes the same windows"
+        )
         for before, end in zip(now or [], ends, strict=False):
             assert end.frontier - before.frontier <= self.manifest.misalignment
         self.entries[batch] = ends
-        text = "\n".join(["v1", "{}", *(json.dumps(end.to_json()) for end in ends)])
+        told = json.dumps({"batchWatermarkMs": self.watermark})
+        text = "\n".join(["v1", told, *(json.dumps(end.to_json()) for end in ends)])
         (self.folder.checkpoint / "offsets" / str(batch)).write_text(text)
         self.batch = batch
         if self.dies_in == "batch":
             raise Crash
+        self._run(batch)
+
+    def _run(self, batch: int) -> None:
+        """Spark runs a batch of its offset log, and then knows the next watermark."""
+        before = self.entries.get(batch - 1, [route.first() for route in self.routes])
+        now = read_batch(self.folder.checkpoint, batch)
+        assert now is not None
+        for use, (old, new) in enumerate(zip(before, self.entries[batch], strict=True)):
+            if new.frontier > old.frontier:
+                self.allowed[use] = new.frontier // 1_000 - 1
+        self.closed = self.watermark = now.watermark
+        if len(self.allowed) == len(USES):
+            self.watermark = max(self.watermark, min(self.allowed.values()))
         self._commit(batch)
 
     def _switch_or(self, now: list[Offset] | None) -> list[Offset] | None:
@@ -132,7 +162,8 @@ class Run:
         forget_slices(routes, self.folder.checkpoint, batch)
         if self.dies_in == "commit":
             raise Crash
-        (self.folder.checkpoint / "commits" / str(batch)).write_text("v1\n{}")
+        told = json.dumps({"nextBatchWatermarkMs": self.watermark})
+        (self.folder.checkpoint / "commits" / str(batch)).write_text(f"v1\n{told}")
         for log in ("offsets", "commits"):
             for path in self._log(log):
                 if int(path.name) < batch - KEEP:
@@ -143,7 +174,8 @@ class Run:
         try:
             rewind(self.folder, self.manifest, batch)
         except RunError as error:
-            assert "different places" in error.message or "has not all" in error.message
+            reasons = ("different places", "has not all", "the same watermarks")
+            assert any(reason in error.message for reason in reasons)
         self.restart()
 
     def _path(self, use: int) -> list[Offset]:
@@ -209,8 +241,8 @@ def test_however_a_run_goes_its_slices_stay_the_same(history, steps):
         assert run.batch > 0
 
 
-def test_all_sources_take_a_step_of_a_lost_run_in_one_batch(tmp_path):
-    steps = [(20_000, 20_000), (25_000, 22_000), (40_000, 30_000)]
+def test_no_source_passes_a_step_before_it_is_settled(tmp_path):
+    steps = [(20_000, 20_000), (20_000, 22_000), (40_000, 30_000)]
     ways = {"plays": (10_000, 12_000, 14_000, 20_000, 25_000), "ads": (10_000, 20_000, 22_000)}
     run = Run(tmp_path, history=True)
     sources = {
@@ -221,13 +253,16 @@ def test_all_sources_take_a_step_of_a_lost_run_in_one_batch(tmp_path):
     run.manifest = replace(run.manifest, sources=sources, steps=taken)
     (tmp_path / "manifest.json").write_text(run.manifest.to_json())
     run.restart()
-    for _ in range(8):
-        run.step(frozenset())
-    seen = [(ends[0].frontier, ends[1].frontier) for ends in run.entries.values()]
-    begin = seen.index(steps[0])
-    assert seen[begin : begin + 3] == steps
-    assert seen[begin + 3] > steps[-1]  # live, free of steps
-    assert all(ends[0] == ends[2] for ends in run.entries.values())
+    for settled, step in enumerate(steps):
+        update_control(tmp_path, settled=settled)
+        for _ in range(5):
+            run.step(frozenset())
+        ends = run.entries[run.batch]
+        assert (ends[0].frontier, ends[1].frontier) == step
+        assert ends[0] == ends[2]
+    update_control(tmp_path, settled=len(steps))
+    run.step(frozenset())
+    assert run.entries[run.batch][0].frontier > steps[-1][0]  # live, free of steps
 
 
 def decided(ledger: Ledger, *frontiers: int) -> list[Offset]:

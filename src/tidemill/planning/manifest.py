@@ -7,6 +7,7 @@ from typing import Any
 
 from tidemill.errors import RunError
 from tidemill.planning.chains import FoldPin
+from tidemill.planning.cuts import Cut, Delays
 from tidemill.types import FOREVER_MICROS, TimeRange, from_micros
 
 VERSION = 1
@@ -45,16 +46,6 @@ class Leg:
     positions: dict[str, int] = field(default_factory=dict)  # first offset per partition after it
     topic: str | None = None  # the id of the topic that these are offsets of, if it is known
     boundaries: tuple[int, ...] = ()  # the source's own; without them, those of all sources
-
-
-@dataclass(frozen=True)
-class Stamp:
-    """A commit of a lost run, as a table tells it."""
-
-    frontiers: dict[str, int]
-    before: dict[str, int]  # of the batch before
-    watermark: int  # Spark's, ms
-    positions: dict[str, dict[str, int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -131,8 +122,10 @@ class Manifest:
     keep_batches: int = 10
     ends: bool = True  # has a planned end; a live run has none
     misalignment: int = 0  # µs a source may run ahead of another; 0: boundaries see to it
-    steps: tuple[dict[str, int], ...] = ()  # frontiers that all sources take together
-    discard: dict[str, Stamp] = field(default_factory=dict)  # by table: it has what comes before
+    steps: tuple[dict[str, int], ...] = ()  # frontiers at which sources wait for one another
+    discard: dict[str, Cut] = field(default_factory=dict)  # by table: it has what comes before
+    recovers: str = ""  # the lost run that this one goes on for
+    inherited: int = 0  # rows of the lost run that came behind the clock
     name: str | None = None  # by which the run was begun; the registry says whose it is now
     asked: dict[str, Any] = field(default_factory=dict)  # with which options; {}: not known
     settings: dict[str, str] | None = None  # Spark's, that change what code means; None: not known
@@ -145,6 +138,11 @@ class Manifest:
         if not self.ends:
             return self.boundaries
         return (*self.boundaries[:-1], FOREVER_MICROS)
+
+    @property
+    def delays(self) -> Delays:
+        """How far Spark's watermark stays behind the frontiers."""
+        return Delays({name: pin.lateness for name, pin in self.sources.items()}, self.spare)
 
     @property
     def range(self) -> TimeRange:
@@ -193,7 +191,8 @@ class Manifest:
                 "boundaries": tuple(value["boundaries"]),
                 "steps": tuple(value.get("steps", ())),
                 "discard": {
-                    name: Stamp(**stamp) for name, stamp in value.get("discard", {}).items()
+                    name: Cut(cut["frontiers"], cut["watermark"])
+                    for name, cut in value.get("discard", {}).items()
                 },
             }
         )
@@ -220,12 +219,6 @@ def _source_pin(value: dict[str, Any]) -> SourcePin:
 def _live_pin(value: dict[str, Any]) -> LivePin:
     feed = value.get("feed")
     return LivePin(**{**value, "feed": None if feed is None else FeedPin(**feed)})
-
-
-def next_step(steps: tuple[dict[str, int], ...], at: dict[str, int]) -> dict[str, int]:
-    """The first step that not all sources have taken; empty if none is left."""
-    left = (step for step in steps if any(at.get(name, 0) < end for name, end in step.items()))
-    return next(left, {})
 
 
 def next_boundary(boundaries: tuple[int, ...], frontier: int, released: int | None) -> int:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tidemill.errors import RunError
+from tidemill.types import MILLISECOND
 
 
 @dataclass(frozen=True)
@@ -67,6 +68,14 @@ class BatchOffsets:
     def slowest(self) -> dict[str, int]:
         """How far every use of each source has read."""
         return {source: min(found) for source, found in self.frontiers.items()}
+
+    def is_inexact(self) -> bool:
+        """Whether a frontier lies inside of a millisecond: Spark's watermark may be one later."""
+        return any(at % MILLISECOND for found in self.frontiers.values() for at in found)
+
+    def apart(self) -> tuple[str, ...]:
+        """The sources that are used twice, and one use is ahead of another."""
+        return tuple(sorted(s for s, found in self.frontiers.items() if len({*found}) > 1))
 
 
 def parse_entry(text: str, batch: int, where: str) -> BatchOffsets:

@@ -16,8 +16,9 @@ from tidemill.archive.reached import Reached, read_reached
 from tidemill.errors import RunError, SourceError
 from tidemill.folds.state import StateFiles
 from tidemill.runtime.offsets import TakenSlice, forget_slices, read_batch, slices_taken
-from tidemill.runtime.recovery import is_given
+from tidemill.runtime.recovery import not_given_aside
 from tidemill.runtime.registry import BatchRecord
+from tidemill.runtime.rewind import require_same
 from tidemill.runtime.topics import OutputWriter
 from tidemill.sinks.commit import BatchStamp, Followed, commit_files
 from tidemill.sinks.writing import write_files
@@ -69,21 +70,21 @@ class Committer:
         before = read_batch(self.folder.checkpoint, batch - 1) if batch else None
         if now is None:
             raise RunError(f"batch {batch} is not in the offset log")
+        require_same(self.folder, batch, now)
         files, out, suppressed = self._write(frame, batch)
         self.writer.note(batch)
         taken = slices_taken(self._routes, before, now)
         counts, aside, sides = self._side(taken)
         stamp = self._stamp(batch, before, now)
-        took = before is None or before.frontiers != now.frontiers
         for name, sink in self.manifest.sinks.items():
             if sink.topic is not None:
                 continue  # its messages are in the topic
-            found = self._not_given(sink.table, now, took, files.get(name, []))
+            found = self._not_given(sink.table, now, files.get(name, []))
             followed = self._followed(name, before, now, sides.get(name, Counts()))
             if followed is not None and not found and self._is_quiet(name, followed):
                 followed = None
             commit_files(self.catalog, sink.table, stamp, found, followed)
-        self._commit_aside(aside, now, stamp)
+        self._commit_aside(aside, before, stamp)
         for piece in taken:
             start, end = piece.start.frontier, piece.end.frontier
             remove_side_files(self.folder.side, piece.source, start, end)
@@ -106,7 +107,11 @@ class Committer:
         return {name: slicing.route for name, slicing in self.slicings.items()}
 
     def _stamp(self, batch: int, before: BatchOffsets | None, now: BatchOffsets) -> BatchStamp:
-        """Enough to know the batch again, and to go on after it from the archive."""
+        """Enough to know the batch again, and to go on after it from the archive.
+
+        Spark has no watermark before all sources began. Nothing that they read can close below the
+        one of the frontiers at which they begin.
+        """
         begun = {name: slicing.frontiers[0] for name, slicing in self.slicings.items()}
         return BatchStamp(
             self.manifest.run,
@@ -119,7 +124,13 @@ class Committer:
                 for source, end in now.ends.items()
                 if end.positions is not None
             },
-            apart=tuple(sorted(s for s, found in now.frontiers.items() if len({*found}) > 1)),
+            apart=now.apart(),
+            apart_before=before.apart() if before else (),
+            closed=tuple(
+                max(entry.watermark if entry else 0, self.manifest.delays.watermark(begun))
+                for entry in (before, now)
+            ),
+            recovers=self.manifest.recovers,
         )
 
     def _followed(
@@ -212,12 +223,10 @@ class Committer:
                 )
             self._positions[(source, partition)] = high
 
-    def _not_given(
-        self, table: str, now: BatchOffsets, took: bool, files: list[DataFile]
-    ) -> list[DataFile]:
+    def _not_given(self, table: str, now: BatchOffsets, files: list[DataFile]) -> list[DataFile]:
         """The files, unless a run whose checkpoint was lost has put their rows in already."""
         lost = self.manifest.discard.get(table)
-        if not (lost and files) or not is_given(lost, now, took=took):
+        if not (lost and files) or not lost.includes(now):
             return files
         io = self.catalog.load_table(table).io
         for file in files:
@@ -225,7 +234,9 @@ class Committer:
                 io.delete(file.file_path)
         return []
 
-    def _commit_aside(self, aside: pa.Table | None, now: BatchOffsets, stamp: BatchStamp) -> None:
+    def _commit_aside(
+        self, aside: pa.Table | None, before: BatchOffsets | None, stamp: BatchStamp
+    ) -> None:
         if aside is None or not len(aside):
             return
         dead = pa.array([is_dead(reason) for reason in aside.column("reason").to_pylist()])
@@ -233,8 +244,8 @@ class Committer:
             (self.manifest.late_table, aside.filter(pc.invert(dead))),
             (self.manifest.dead_table, aside.filter(dead)),
         ):
-            lost = self.manifest.discard.get(name)
-            if len(rows) and not (lost and is_given(lost, now, took=True)):
+            fresh = not_given_aside(self.manifest.discard.get(name), before, rows)
+            if len(fresh):
                 table = self.catalog.load_table(name)
-                files = write_files(table.metadata, table.io, rows.combine_chunks())
+                files = write_files(table.metadata, table.io, fresh.combine_chunks())
                 commit_files(self.catalog, name, stamp, files)

@@ -18,7 +18,8 @@ from tidemill.planning.offsets import committed_entry
 from tidemill.planning.requests import Goal
 from tidemill.runtime.feeds import has_feed, is_past
 from tidemill.runtime.registry import BatchRecord, Registry, RunState
-from tidemill.runtime.rewind import repeat_end
+from tidemill.runtime.rewind import prepare_start
+from tidemill.runtime.steps import StepWatch
 from tidemill.runtime.throttle import Throttle
 from tidemill.runtime.watchdog import Patience, Step, Watchdog, WorkMeter
 from tidemill.sources.control import read_control, update_control
@@ -83,7 +84,8 @@ class Driver:
 
     def run(self, frame: DataFrame) -> RunState:
         """Run the query; returns how it ended. Raises what made it fail."""
-        repeat_end(self.folder)
+        prepare_start(self.folder, self.manifest)
+        self._steps = StepWatch(self.folder, self.manifest)
         self._began, self._clock = time.monotonic(), time.time_ns() // 1_000
         self._context = frame.sparkSession.sparkContext
         self._throttle = Throttle(self.folder, self.manifest)
@@ -156,6 +158,7 @@ class Driver:
             self._await(query)
             control = read_control(self.folder.path)
             self._throttle.look()
+            self._steps.look(query)
             if self.logs is not None:
                 self.logs.look()
             if control.stopping or self._is_reached():

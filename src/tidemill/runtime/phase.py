@@ -78,7 +78,7 @@ def read_phase(folder: RunFolder, manifest: Manifest, totals: RunTotals) -> Phas
         "live" if is_live else "history",
         seams if course.has_history else {},
         lags,
-        totals.clock,
+        totals.clock + manifest.inherited,
     )
 
 

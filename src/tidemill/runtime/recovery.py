@@ -1,22 +1,27 @@
 """A lost checkpoint: rebuild a run's state from the archive, and go on after its last commit.
 
-Every commit says which frontiers its batch had, which the batch before it had, and with which
-watermark it ran. So history is replayed over what the code looks back, cut so that the last
-batches are the lost run's own, and what they give is discarded: it is in the tables already.
+What a run has given after a batch follows from the batch's frontiers and its watermark: its cut
+(`planning/cuts.py`). Every commit tells the cut of its batch and of the batch before. History is
+replayed over what the code looks back, in such slices that the new run meets those cuts exactly,
+and what it gives up to a table's cut is discarded: the table has it already.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable
-from dataclasses import replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from tidemill.errors import PlanError, SourceError
-from tidemill.planning.manifest import Leg, Stamp
-from tidemill.sinks.commit import RUN_IN_SUMMARY, property_name
-from tidemill.types import from_micros, show_instant
+from tidemill.planning.cuts import Cut, Way, way_to
+from tidemill.planning.manifest import Leg
+from tidemill.sinks.commit import RUN_IN_SUMMARY, property_name, read_stamp
+from tidemill.sources.verdict import CLOCK
+from tidemill.types import MILLISECOND, from_micros, show_instant
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -26,8 +31,18 @@ if TYPE_CHECKING:
     from tidemill.planning.manifest import Manifest, SourcePin
     from tidemill.planning.offsets import BatchOffsets
     from tidemill.planning.plan import BackfillPlan
+    from tidemill.sinks.commit import BatchStamp
 
 LATEST = "latest"
+
+
+@dataclass(frozen=True)
+class Lost:
+    """A lost run as its tables tell it; if it went on for another lost run, that one too."""
+
+    run: str
+    cuts: dict[str, Cut]  # by table: it has what comes before
+    end: BatchStamp  # the last commit
 
 
 def require_tables(manifest: Manifest) -> None:
@@ -42,9 +57,11 @@ def require_tables(manifest: Manifest) -> None:
             )
 
 
-def find_lost(catalog: Catalog, tables: Iterable[str], run: str) -> tuple[str, dict[str, Stamp]]:
-    """The lost run, and its last commit in each of the tables that it wrote."""
-    found = {name: catalog.load_table(name) for name in tables if catalog.table_exists(name)}
+def find_lost(catalog: Catalog, manifest: Manifest, run: str) -> Lost:
+    """The lost run, and what each table of the pipeline has of it."""
+    outputs = {sink.table for sink in manifest.sinks.values()}
+    names = sorted({*outputs, manifest.late_table, manifest.dead_table})
+    found = {name: catalog.load_table(name) for name in names if catalog.table_exists(name)}
     if run == LATEST:
         newest = [
             (snapshot.timestamp_ms, snapshot.summary.additional_properties[RUN_IN_SUMMARY])
@@ -53,103 +70,103 @@ def find_lost(catalog: Catalog, tables: Iterable[str], run: str) -> tuple[str, d
             if snapshot.summary and RUN_IN_SUMMARY in snapshot.summary.additional_properties
         ]
         run = max(newest, default=(0, ""))[1]
-    stamps = {
-        name: _stamp(table.metadata.properties[property_name(run)])
-        for name, table in found.items()
-        if property_name(run) in table.metadata.properties
-    }
-    if not stamps:
+    properties = {name: table.metadata.properties for name, table in found.items()}
+    if not any(property_name(run) in told for told in properties.values()):
         raise PlanError(
             f"no table of the pipeline has a commit of {f'run {run}' if run else 'any run'}",
             fix="there is nothing to recover: start it with 'tidemill run'",
         )
-    return run, stamps
+    return _lost(run, properties, names, outputs)
 
 
-def _stamp(text: str) -> Stamp:
-    value = json.loads(text)
-    if value.get("apart"):
+def _lost(
+    run: str, properties: Mapping[str, Mapping[str, str]], names: Iterable[str], outputs: set[str]
+) -> Lost:
+    """A run that itself went on for a lost one gave nothing of what that one had given."""
+    found = {name: read_stamp(told, run) for name, told in properties.items()}
+    stamps = {name: stamp for name, stamp in found.items() if stamp is not None}
+    end = max(stamps.values(), key=lambda stamp: stamp.batch)
+    cuts = cuts_of(stamps, names, outputs)
+    before = end.recovers
+    if before and any(property_name(before) in told for told in properties.values()):
+        older = _lost(before, properties, names, outputs)
+        cuts = {
+            name: max(cut, older.cuts[name], key=lambda cut: cut.order)
+            for name, cut in cuts.items()
+        }
+        if sum(older.end.frontiers.values()) > sum(end.frontiers.values()):
+            end = older.end
+    return Lost(run, cuts, end)
+
+
+def cuts_of(
+    stamps: Mapping[str, BatchStamp], names: Iterable[str], outputs: set[str]
+) -> dict[str, Cut]:
+    """What each table has of a run.
+
+    A table has all batches before the newest that any table was stamped with: a batch is begun when
+    the one before is committed everywhere. Of the newest batch it has all if it has its stamp. If
+    not, it lacks it: the driver may have died between two tables.
+    """
+    newest = max(stamps.values(), key=lambda stamp: stamp.batch)
+    has_it = {name for name, stamp in stamps.items() if stamp.batch == newest.batch}
+    apart = {*newest.apart, *(() if outputs <= has_it else newest.apart_before)}
+    if apart:
         raise PlanError(
-            f"in the last commit of the lost run the uses of {', '.join(value['apart'])} stood at "
+            f"in the last commit of the lost run the uses of {', '.join(sorted(apart))} stood at "
             "different places: what it had given beyond the slower one cannot be told apart",
             fix="start a new run with --from, into another table, and compare",
         )
-    return Stamp(
-        frontiers=value["frontiers"],
-        before=value.get("before", {}),
-        watermark=value["batchWatermarkMs"],
-        positions=value.get("positions", {}),
-    )
+    if not newest.closed or set(newest.before) != set(newest.frontiers):
+        raise PlanError(
+            "the last commit of the lost run was made by an earlier Tidemill: it does not tell "
+            "which windows were closed before it",
+            fix="start a new run with --from, into another table, and compare",
+        )
+    was, now = newest.closed
+    whole, before = Cut(newest.frontiers, now), Cut(newest.before, was)
+    return {name: whole if name in has_it else before for name in names}
 
 
-def output_start(stamps: Iterable[Stamp], plan: BackfillPlan) -> datetime:
+def output_start(lost: Lost, plan: BackfillPlan) -> datetime:
     """The earliest output that may not have been given: later input can still be part of it."""
-    lateness = max(pin.lateness for pin in plan.pins.values())
-    oldest = min(min(stamp.before.values()) for stamp in stamps)
-    return from_micros(oldest - lateness) - plan.margins.look_ahead - timedelta(milliseconds=1)
+    oldest = min(cut.watermark for cut in lost.cuts.values()) * MILLISECOND
+    return from_micros(oldest) - plan.margins.look_ahead - timedelta(milliseconds=1)
 
 
-def recover(manifest: Manifest, stamps: dict[str, Stamp]) -> Manifest:
+def recover(manifest: Manifest, lost: Lost) -> Manifest:
     """The manifest of a run that goes on where the lost one ended.
 
-    A table that the lost run never wrote had nothing to get before the batch of the newest commit.
-    Of that one itself it may lack rows: the run may have died between two tables.
+    Outputs are told apart by batches, so the run has a batch that ends at each of their cuts. Late
+    and dead rows tell their own ingest time.
     """
-    newest = _newest(stamps.values())
-    tables = [sink.table for sink in manifest.sinks.values()]
-    unwritten = replace(
-        newest, frontiers=newest.before or newest.frontiers, watermark=newest.watermark - 1
-    )
-    discard = {
-        name: stamps.get(name, unwritten)
-        for name in (*tables, manifest.late_table, manifest.dead_table)
-    }
-    steps = _steps(stamps.values(), set(manifest.sources))
-    sources = {name: _leg(manifest, name, steps, stamps.values()) for name in manifest.sources}
+    if set(lost.end.frontiers) != set(manifest.sources):
+        raise PlanError(
+            f"the lost run read {', '.join(sorted(lost.end.frontiers))}, the pipeline reads "
+            f"{', '.join(sorted(manifest.sources))}",
+            fix="restore the pipeline's code, or start a new run",
+        )
+    outputs = [lost.cuts[sink.table] for sink in manifest.sinks.values()]
+    way = way_to([cut for n, cut in enumerate(outputs) if cut not in outputs[:n]], manifest.delays)
+    lows = [min(step.values()) - MILLISECOND for step in way.steps]
+    begin = min(manifest.boundaries[0], *lows)  # every source has a mark before the first step
+    sources = {name: _leg(manifest, name, way, lost.end, begin) for name in manifest.sources}
     ends = [pin.leg.seam for pin in sources.values() if pin.leg is not None]
-    low = min(manifest.boundaries[0], *(min(step.values()) for step in steps))
     return replace(
         manifest,
         sources=sources,
-        boundaries=(low, max(ends)),
-        steps=tuple(steps),
-        discard=discard,
+        boundaries=(begin, max(ends)),
+        steps=way.steps,
+        discard=lost.cuts,
+        recovers=lost.run,
     )
 
 
-def _newest(stamps: Iterable[Stamp]) -> Stamp:
-    return max(stamps, key=lambda stamp: (sum(stamp.frontiers.values()), stamp.watermark))
-
-
-def _steps(stamps: Iterable[Stamp], sources: set[str]) -> list[dict[str, int]]:
-    """The frontiers the last batches of the lost run had, in order, each once."""
-    found = []
-    for stamp in stamps:
-        if set(stamp.frontiers) != sources:
-            raise PlanError(
-                f"the lost run read {', '.join(sorted(stamp.frontiers))}, the pipeline reads "
-                f"{', '.join(sorted(sources))}",
-                fix="restore the pipeline's code, or start a new run",
-            )
-        found += [step for step in (stamp.before, stamp.frontiers) if set(step) == sources]
-    found.sort(key=lambda step: sum(step.values()))
-    return [step for index, step in enumerate(found) if index == 0 or step != found[index - 1]]
-
-
-def _leg(
-    manifest: Manifest,
-    name: str,
-    steps: list[dict[str, int]],
-    stamps: Iterable[Stamp],
-) -> SourcePin:
-    """The source's own way to the lost run's end: shared boundaries, and the steps.
-
-    The slices that the commits took stay whole: no boundary lies inside of one.
-    """
+def _leg(manifest: Manifest, name: str, way: Way, last: BatchStamp, begin: int) -> SourcePin:
+    """The source's own way to the lost run's end: shared boundaries, and the steps."""
     pin = manifest.sources[name]
     assert pin.leg is not None
-    newest = _newest(stamps)
-    end = newest.frontiers[name]
+    end = last.frontiers[name]
     if pin.leg.seam < end:
         raise SourceError(
             f"the archive reaches {show_instant(from_micros(pin.leg.seam))}, the lost run had read "
@@ -157,15 +174,14 @@ def _leg(
             where=f"stream {pin.stream}",
             fix=f"let 'tidemill archive run {pin.stream}' follow the log that far, then try again",
         )
-    begin = min(manifest.boundaries[0], *(min(step.values()) for step in steps))
-    taken = [(stamp.before.get(name, begin), stamp.frontiers[name]) for stamp in stamps]
+    whole = way.whole.get(name, [])
     shared = {
         b
         for b in manifest.boundaries
-        if begin < b < end and not any(low < b < high for low, high in taken)
+        if begin < b < end and not any(low < b < high for low, high in whole)
     }
-    own = sorted({*shared, *(step[name] for step in steps)} - {begin})
-    positions = newest.positions.get(name)
+    own = sorted({*shared, *(step[name] for step in way.steps), end})
+    positions = last.positions.get(name)
     if positions is None:  # it was still in history: so is what comes next
         rest = [b for b in manifest.boundaries if own[-1] < b < pin.leg.seam]
         leg = replace(pin.leg, boundaries=(begin, *own, *rest))
@@ -180,15 +196,22 @@ def _leg(
     return replace(pin, leg=leg)
 
 
-def is_given(stamp: Stamp, now: BatchOffsets, *, took: bool) -> bool:
-    """Whether what a batch gives is in the table already: it is not after the last commit.
+def not_given_aside(cut: Cut | None, before: BatchOffsets | None, rows: pa.Table) -> pa.Table:
+    """Of a batch's late or dead rows those that the table does not have yet.
 
-    ``took`` says that it read rows. Two batches may have the same frontiers: first the one that
-    took them, then one without rows, with a later watermark. Of a source that is used twice one
-    use may be ahead: then the batch is after the commit.
+    Only in history the ingest time tells it: beyond the cut a row may come behind its frontier.
     """
-    slowest = now.slowest()
-    if any(slowest[name] < at for name, at in stamp.frontiers.items()):
-        return True
-    same = all(now.furthest(name) == at for name, at in stamp.frontiers.items())
-    return same and (took or now.watermark <= stamp.watermark)
+    for source, end in (cut.frontiers if cut else {}).items():
+        if before is None or before.furthest(source) < end:
+            moment = pa.scalar(end, pa.timestamp("us", "UTC"))
+            of_source = pc.equal(rows.column("source"), source)
+            older = pc.less(rows.column("ingest_time"), moment)
+            rows = rows.filter(pc.invert(pc.fill_null(pc.and_(of_source, older), False)))
+    return rows
+
+
+def clock_rows(catalog: Catalog, late_table: str) -> int:
+    """How many rows of a late table came behind a frontier that the clock had moved."""
+    if not catalog.table_exists(late_table):
+        return 0
+    return catalog.load_table(late_table).scan(f"reason == '{CLOCK}'").count()

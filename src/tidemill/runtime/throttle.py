@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from tidemill.planning.manifest import next_step
 from tidemill.planning.offsets import latest_entry
 from tidemill.runtime.offsets import read_batch
 from tidemill.sources.control import read_control, update_control
@@ -47,12 +46,12 @@ class Throttle:
         """The next slice of history when the rows before it have had their time."""
         course = read_course(self.folder.path, self.manifest)
         at = {name: self._at.get(name, course.frontiers(name)[0]) for name in course.seams()}
-        step = next_step(self.manifest.steps, self._newest())
-        following = _following(course, at, {**read_control(self.folder.path).sources, **step})
-        if not following and course.is_live:
+        control = read_control(self.folder.path)
+        steps = self.manifest.steps[control.settled :]
+        held = {**control.sources, **(steps[0] if steps else {})}
+        following = _following(course, at, held)
+        if not following and course.is_live and not steps:
             return None
-        if step and all(step[name] == end for name, end in following.items()):
-            return None  # a step of a lost run is one batch of all sources
         is_due = time.monotonic() - self._began >= self._rows / rate
         return min(following.values()) if following and is_due else min(at.values())
 

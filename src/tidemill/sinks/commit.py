@@ -14,7 +14,7 @@ import json
 import logging
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -54,6 +54,9 @@ class BatchStamp:
     before: dict[str, int] = field(default_factory=dict)  # the frontiers of the batch before
     positions: dict[str, dict[str, int]] = field(default_factory=dict)  # live: source, partition
     apart: tuple[str, ...] = ()  # sources that are used twice, and one use was ahead
+    apart_before: tuple[str, ...] = ()  # the same of the batch before
+    closed: tuple[int, ...] = ()  # ms: the watermarks of the batch before, and of this one
+    recovers: str = ""  # the lost run that this one goes on for
 
     def as_property(self) -> dict[str, str]:
         """The table property of the commit."""
@@ -64,14 +67,39 @@ class BatchStamp:
             "before": self.before,
             "positions": self.positions,
         }
-        if self.apart:
-            value["apart"] = self.apart
+        told = {
+            "apart": self.apart,
+            "apart_before": self.apart_before,
+            "closed": self.closed,
+            "recovers": self.recovers,
+        }
+        value |= {name: found for name, found in told.items() if found}
         return {property_name(self.run): json.dumps(value, sort_keys=True)}
 
 
 def property_name(run: str) -> str:
     """The table property that holds a run's last committed batch."""
     return f"tidemill.{run}"
+
+
+def read_stamp(properties: Mapping[str, str], run: str) -> BatchStamp | None:
+    """The run's last commit in the table, if there is one."""
+    text = properties.get(property_name(run))
+    if text is None:
+        return None
+    value = json.loads(text)
+    return BatchStamp(
+        run,
+        int(value["batch"]),
+        value["frontiers"],
+        value["batchWatermarkMs"],
+        before=value.get("before", {}),
+        positions=value.get("positions", {}),
+        apart=tuple(value.get("apart", ())),
+        apart_before=tuple(value.get("apart_before", ())),
+        closed=tuple(value.get("closed", ())),
+        recovers=value.get("recovers", ""),
+    )
 
 
 def committed_batch(properties: dict[str, str], run: str) -> int:

@@ -25,6 +25,7 @@ class Control:
     paused: bool = False
     cancelled: bool = False
     stopping: bool = False
+    settled: int = 0  # steps of a recovery that are behind all sources, and behind Spark
 
 
 def read_control(folder: Path) -> Control:

@@ -1,33 +1,51 @@
-"""What batches a rewound run must repeat: their ends, as the offset log had them.
+"""What batches a rewound run must repeat: their ends and watermarks, as the offset log had them.
 
 A batch that was committed before must hold the same rows when it runs again, or what it gave would
-be lost or doubled. So until the journal is used up, it and not the plan says where a batch ends.
+be lost or doubled. So until the journal is used up, it and not the plan says where a batch ends. A
+batch without rows is in it too: all sources say that nothing is new, and Spark makes it again.
 """
 
 from __future__ import annotations
 
 import json
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 _NAME = "journal.json"
 
 
-def write_journal(folder: Path, ends: dict[int, dict[str, int]]) -> None:
-    """Keep the ends of batches that will run again, by batch and source. Driver, at rewind."""
+@dataclass(frozen=True)
+class Repeat:
+    """A batch that will run again."""
+
+    ends: dict[str, int]  # the frontier of each source
+    watermark: int | None  # Spark's, ms; None: an earlier version did not note it
+
+
+def write_journal(folder: Path, repeats: dict[int, Repeat]) -> None:
+    """Keep what batches were that will run again. Driver, at rewind."""
     draft = folder / f"{_NAME}.tmp"
     draft.write_text(
-        json.dumps({str(batch): found for batch, found in sorted(ends.items())}), "utf-8"
+        json.dumps({str(batch): asdict(found) for batch, found in sorted(repeats.items())}), "utf-8"
     )
     draft.replace(folder / _NAME)
 
 
-def read_journal(folder: Path) -> dict[int, dict[str, int]]:
-    """The ends to repeat; empty for a run that was never rewound."""
+def read_repeats(folder: Path) -> dict[int, Repeat]:
+    """The batches to repeat; empty for a run that was never rewound."""
     try:
         value = json.loads((folder / _NAME).read_text("utf-8"))
     except FileNotFoundError:
         return {}
-    return {int(batch): found for batch, found in value.items()}
+    return {
+        int(batch): Repeat(**found) if "ends" in found else Repeat(found, None)
+        for batch, found in value.items()
+    }
+
+
+def read_journal(folder: Path) -> dict[int, dict[str, int]]:
+    """The ends to repeat, by batch and source."""
+    return {batch: found.ends for batch, found in read_repeats(folder).items()}
 
 
 def repeated_end(folder: Path, source: str) -> int | None:

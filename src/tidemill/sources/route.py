@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tidemill.errors import RunError
-from tidemill.planning.manifest import Manifest, next_boundary, next_step
-from tidemill.planning.offsets import Offset, latest_entry
+from tidemill.planning.manifest import Manifest, next_boundary
+from tidemill.planning.offsets import Offset
+from tidemill.sources.control import read_control
 from tidemill.sources.journal import repeated_end
 from tidemill.sources.ledger import Ledger
 from tidemill.sources.legs import Course, read_course
@@ -88,16 +89,14 @@ class Route:
         return known or start
 
     def _step_end(self) -> int | None:
-        """How far the next step of a lost run goes, if one is left.
+        """How far the next step of a recovery goes, if one is left.
 
-        The last entry of the offset log says which is next. Spark writes none while it asks the
-        sources for a batch, so they take a step together.
+        The driver counts a step when all sources have reached it and Spark has no batch left.
         """
         if not self.manifest.steps:
             return None
-        entry = latest_entry(self.folder / "checkpoint")
-        at = entry.slowest() if entry else {}
-        return next_step(self.manifest.steps, at).get(self.source)
+        left = self.manifest.steps[read_control(self.folder).settled :]
+        return left[0][self.source] if left else None
 
     def _again(self, start: Offset, end: int) -> Offset:
         """After a rewind a batch ends where it ended before, in every source.

@@ -1,0 +1,94 @@
+"""One run takes over from another whose checkpoint is lost: never both, and nothing by halves."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tidemill.errors import RunError
+from tidemill.runtime.lease import hold_lease, is_held
+from tidemill.runtime.recovery import clock_rows
+from tidemill.runtime.registry import RunState
+from tidemill.runtime.run import RunFolder
+from tidemill.types import BEGINNING, to_micros
+
+if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
+
+    from tidemill.planning.manifest import Manifest
+    from tidemill.runtime.registry import Registry
+
+
+@dataclass(frozen=True)
+class Takeover:
+    """What the registry and the lost run's folder say, as far as they are still there."""
+
+    home: Path
+    registry: Registry
+    pipeline: str
+    lost: str
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """Hold the lost run's lease until the run that goes on for it is fixed.
+
+        A run that can still go on must not be recovered: both would write. A refusal changes
+        nothing.
+        """
+        self._require_first()
+        folder = RunFolder.of(self.home, self.lost)
+        if not folder.path.exists():
+            yield
+            return
+        if is_held(folder.path):
+            raise RunError(
+                f"the run {self.lost} is running", fix=f"'tidemill stop {self.lost}' first"
+            )
+        with hold_lease(folder.path, self.lost):
+            yield
+
+    def _require_first(self) -> None:
+        """Two runs that go on for one would both write what comes after it."""
+        over = (RunState.CANCELLED, RunState.FINISHED)
+        for record in self.registry.runs():
+            if record.pipeline != self.pipeline or record.state in over:
+                continue
+            theirs = self._manifest(record.run)
+            if theirs is not None and theirs.recovers == self.lost:
+                raise RunError(
+                    f"the run {record.run} goes on for {self.lost} already",
+                    fix=f"'tidemill resume {record.run}', or 'tidemill cancel {record.run}' first",
+                )
+
+    def inherit(self, manifest: Manifest, catalog: Catalog) -> Manifest:
+        """The range the lost run wrote, and how many of its rows came behind the clock.
+
+        Where its manifest or the registry is gone too: all of time, and what the late table has.
+        """
+        if self._is_known():
+            clock = self.registry.totals(self.lost).clock
+        else:
+            clock = clock_rows(catalog, manifest.late_table)
+        theirs = self._manifest(self.lost)
+        if theirs is None:
+            return replace(
+                manifest, output=(to_micros(BEGINNING), manifest.output[1]), inherited=clock
+            )
+        return replace(manifest, output=theirs.output, inherited=clock + theirs.inherited)
+
+    def give_up(self, successor: str) -> None:
+        """The lost run is over: another goes on for it."""
+        if self._is_known():
+            why = f"its checkpoint was lost; recovered by {successor}"
+            self.registry.set_state(self.lost, RunState.CANCELLED, why)
+
+    def _is_known(self) -> bool:
+        return any(record.run == self.lost for record in self.registry.runs())
+
+    def _manifest(self, run: str) -> Manifest | None:
+        with contextlib.suppress(RunError):
+            return RunFolder.of(self.home, run).read_manifest()
+        return None

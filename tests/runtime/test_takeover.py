@@ -1,0 +1,85 @@
+"""One run takes over from a lost one: a refusal changes nothing, and two never go on for one."""
+
+from dataclasses import replace
+
+import pyarrow as pa
+import pytest
+
+from tests.planning.test_manifest import manifest
+from tests.sources.archives import open_local
+from tidemill.errors import RunError
+from tidemill.runtime.lease import hold_lease, is_held
+from tidemill.runtime.registry import BatchRecord, Registry, RunState
+from tidemill.runtime.run import RunFolder
+from tidemill.runtime.takeover import Takeover
+from tidemill.sources.verdict import CLOCK, SIDE_SCHEMA
+from tidemill.types import BEGINNING, to_micros
+
+BATCH = BatchRecord(0, 5, 5, on_time=9, late=4, dead=0, out=9, suppressed=0, seconds=1.0, clock=2)
+
+
+@pytest.fixture
+def registry(tmp_path):
+    made = Registry(tmp_path / "registry.db")
+    made.add("lost", "p", "live")
+    made.set_state("lost", RunState.FAILED, "its driver died")
+    return made
+
+
+@pytest.fixture
+def takeover(tmp_path, registry):
+    return Takeover(tmp_path, registry, "p", "lost")
+
+
+def folder(home, run, **changes):
+    made = RunFolder.of(home, run)
+    made.write_manifest(manifest(run=run, pipeline="p", **changes))
+    return made
+
+
+def test_a_refusal_changes_nothing(tmp_path, registry, takeover):
+    path = folder(tmp_path, "lost").path
+
+    def refuse():
+        with takeover.held():
+            assert is_held(path), "no driver can begin meanwhile"
+            raise RunError("the archive does not reach that far")
+
+    with pytest.raises(RunError):
+        refuse()
+    assert not is_held(path)
+    record = registry.get("lost")
+    assert (record.state, record.error) == (RunState.FAILED, "its driver died")
+    takeover.give_up("next")
+    assert registry.get("lost").state is RunState.CANCELLED
+
+
+def test_a_run_that_is_driven_is_not_lost(tmp_path, takeover):
+    path = folder(tmp_path, "lost").path
+    with hold_lease(path, "lost"), pytest.raises(RunError, match="is running"), takeover.held():
+        pass
+
+
+def test_two_runs_never_go_on_for_one(tmp_path, registry, takeover):
+    folder(tmp_path, "next", recovers="lost")
+    registry.add("next", "p", "live")
+    with pytest.raises(RunError, match="next goes on for lost already"), takeover.held():
+        pass
+    registry.set_state("next", RunState.CANCELLED)
+    with takeover.held():
+        pass
+
+
+def test_a_run_that_was_not_exact_leaves_one_that_is_not(tmp_path, registry, takeover):
+    made = manifest(late_table="archive.late", output=(3, 9))
+    catalog = open_local(tmp_path)
+    registry.record_batch("lost", BATCH)
+    found = takeover.inherit(made, catalog)
+    assert (found.output, found.inherited) == ((to_micros(BEGINNING), 9), 2)
+    folder(tmp_path, "lost", output=(1, 7), inherited=3)
+    found = takeover.inherit(made, catalog)
+    assert (found.output, found.inherited) == ((1, 7), 5)
+    table = catalog.create_table("archive.late", SIDE_SCHEMA)
+    table.append(pa.Table.from_pylist([{"reason": CLOCK}, {"reason": "late"}], SIDE_SCHEMA))
+    unknown = replace(takeover, lost="gone")  # the registry was lost, too
+    assert unknown.inherit(made, catalog).inherited == 1
