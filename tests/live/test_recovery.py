@@ -50,7 +50,7 @@ def yard(tmp_path, broker, topic, spark):
     return Yard(tmp_path, broker, topic, spark)
 
 
-def recover(yard, pipeline, began=lambda manifest: 0, **options):
+def recover(yard, pipeline, began=lambda manifest: 0):
     """The run's folder is lost; what goes on for it gives what a backfill gives since it began."""
     spark, project = yard.spark, yard.project
     lost = project.runs()[-1].run
@@ -62,7 +62,7 @@ def recover(yard, pipeline, began=lambda manifest: 0, **options):
     assert project.registry.get(lost).state is RunState.FAILED  # a refusal changes nothing
     yard.produce(2, 100, 2, pause=0.2)
     yard.capture()
-    manifest = project.prepare_recovery(pipeline, spark=spark, **options)
+    manifest = project.prepare_recovery(pipeline, spark=spark)
     assert project.registry.get(lost).state is RunState.CANCELLED
     with pytest.raises(RunError, match=f"the run {manifest.run} goes on for {lost} already"):
         project.prepare_recovery(pipeline, lost, spark=spark)
@@ -142,7 +142,7 @@ def test_a_run_that_gave_rows_in_its_first_batch_only(yard, monkeypatch):
 def test_windows_that_a_batch_without_rows_closed_are_not_given_again(yard, monkeypatch):
     """The driver dies after the late rows of the next batch, which has no windows of its own.
 
-    So the late table is stamped after the output. The recovery keeps to a rate, too.
+    So the late table is stamped after the output.
     """
     commit, seen, begun = Committer.commit, [], threading.Event()
 
@@ -173,4 +173,4 @@ def test_windows_that_a_batch_without_rows_closed_are_not_given_again(yard, monk
     finally:
         begun.set()
         talk.join()
-    recover(yard, "native", rate=400)
+    recover(yard, "native")
