@@ -211,29 +211,11 @@ class Project:
 
         Where columns were inferred and records grow new fields, another run goes on with them.
         """
-        from tidemill.runtime.growth import GrowthWatch
-
         manifest = self.prepare_capture(streams, trigger=trigger, name=name)
-        while True:
-            self._announce(manifest, on_start)
-            growth, grown = GrowthWatch(self.loaded, manifest), list[bool]()
-
-            def report(
-                progress: Progress,
-                run: str = manifest.run,
-                watch: GrowthWatch = growth,
-                found: list[bool] = grown,
-            ) -> None:
-                on_progress(progress)
-                if not found and watch.look():
-                    found.append(True)
-                    self.stop(run)
-
-            result = self.resume(manifest.run, until=until, on_progress=report, spark=spark)
-            if not grown:
-                return result
-            pause, before = parse_duration(trigger), manifest.run
-            manifest = self._starter.capture(streams, pause, name, before)
+        self._announce(manifest, on_start)
+        return self.resume(
+            manifest.run, until=until, on_start=on_start, on_progress=on_progress, spark=spark
+        )
 
     def prepare_capture(
         self, streams: Sequence[str], *, trigger: Length = "1 s", name: str | None = None
@@ -243,6 +225,14 @@ class Project:
         Or find the run of that name, which `resume` goes on with.
         """
         return self._starter.follow(streams, parse_duration(trigger), name)
+
+    def has_grown(self, run: str) -> bool:
+        """Whether a run ended because records have new fields, and another one is to go on."""
+        return read_control(RunFolder.of(self.loaded.home, run).path).grown
+
+    def prepare_grown(self, manifest: Manifest) -> Manifest:
+        """Fix the run that goes on, under the same name, where a run has met new fields."""
+        return self._starter.outgrow(manifest)
 
     def rename(self, run: str, name: str) -> None:
         """Give a run a name, also that of another run: a recovered one goes on under it."""
@@ -288,10 +278,15 @@ class Project:
         run: str,
         *,
         until: Until | None = None,
+        on_start: Callable[[Manifest], None] = lambda manifest: None,
         on_progress: Callable[[Progress], None] = lambda progress: None,
         spark: SparkSession | None = None,
     ) -> RunResult:
-        """Go on exactly where a run stopped or died; a paused run is let go on."""
+        """Go on exactly where a run stopped or died; a paused run is let go on.
+
+        ``on_start`` gets the manifest of another run that goes on, where one that follows logs has
+        met new fields.
+        """
         record = self.registry.get(run)
         run = record.run
         folder = RunFolder.of(self.loaded.home, run)
@@ -314,7 +309,12 @@ class Project:
             )
         if record.state is RunState.PLANNED:
             complete_run(self.loaded, manifest, folder)
-        return self._execute(manifest, on_progress, spark, until)
+        result = self._execute(manifest, on_progress, spark, until)
+        while self.has_grown(manifest.run) and not is_watched(folder.path):
+            manifest = self.prepare_grown(manifest)
+            self._announce(manifest, on_start)
+            result = self._execute(manifest, on_progress, spark, until)
+        return result
 
     def _announce(self, manifest: Manifest, on_start: Callable[[Manifest], None]) -> None:
         """Tell the caller of a run that is about to begin; if that fails, the run has failed."""

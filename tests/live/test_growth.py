@@ -1,12 +1,16 @@
 """Records that grow: new fields become columns, changed types are dead letters, nothing is lost."""
 
 import json
+import subprocess
+import sys
 from datetime import UTC, datetime
 
 import pytest
 import yaml
 
+from tests.live.ground import wait_for
 from tests.live.yard import Yard
+from tidemill.archive.catalog import open_catalog
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 
@@ -60,3 +64,41 @@ def test_inferred_columns_grow_while_the_archive_follows(tmp_path, broker, topic
     assert rows[3]["city"] == "Ulm"
     assert json.loads(rows[2]["_extra"]) == {"city": "Bonn"}
     assert result.totals.read >= 0
+
+
+@pytest.mark.kill
+def test_a_supervised_archive_grows_too(tmp_path, broker, topic):
+    """Its drivers come and go; the supervisor goes on with another run that has the new columns."""
+    broker.create_topic(topic)
+    yard = Yard(tmp_path, broker, topic, None)
+    redeclare(yard, None)
+    send(yard, [1, 2])
+    command = ["archive", "run", "plays", "--trigger", "200ms", "--supervise", "--json"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tidemill.cli", *command],
+        cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    try:
+        wait_for(lambda: count(yard) == 2 or process.poll() is not None, 240)
+        send(yard, [3], city="Bonn")
+        wait_for(lambda: len(yard.project.runs()) == 2 or process.poll() is not None, 240)
+        send(yard, [4], city="Ulm")
+        wait_for(lambda: count(yard) == 4 or process.poll() is not None, 240)
+        process.terminate()
+        out, err = process.communicate(timeout=120)
+    finally:
+        process.kill()
+    assert process.returncode == 0, err
+    rows = sorted(yard.rows("events.plays"), key=lambda row: row["log_offset"])
+    assert [(row["log_offset"], row["city"]) for row in rows] == [
+        *[(n, None) for n in range(3)],
+        (3, "Ulm"),
+    ]
+    assert json.loads(rows[2]["_extra"]) == {"city": "Bonn"}
+    assert [run.state for run in yard.project.runs()] == ["stopped", "stopped"]
+    assert json.loads(out)["run"] == yard.project.runs()[1].run
+
+
+def count(yard):
+    catalog = open_catalog(yard.project.loaded)
+    return len(yard.rows("events.plays")) if catalog.table_exists("events.plays") else 0

@@ -49,7 +49,10 @@ def capture(
     if supervise:
         manifest = project.prepare_capture(streams, trigger=trigger, name=name)
         announce(project, manifest, as_json)
-        finish(keep_going(project, manifest, config, goal), as_json)
+        result = keep_going(
+            project, manifest, config, goal, lambda found: announce(project, found, as_json)
+        )
+        finish(result, as_json)
         return
     from tidemill.cli.progress import ProgressLine
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -152,21 +154,44 @@ def announce(project: Project, manifest: Manifest, as_json: bool) -> None:
         click.echo(f"risk: {redact(risk)}", err=True)
 
 
-def keep_going(project: Project, manifest: Manifest, config: Path, goal: Until | None) -> RunResult:
-    """Drive a prepared run in processes of its own, started again when they die."""
+def keep_going(
+    project: Project,
+    manifest: Manifest,
+    config: Path,
+    goal: Until | None,
+    on_start: Callable[[Manifest], None] = lambda manifest: None,
+) -> RunResult:
+    """Drive a prepared run in processes of its own, started again when they die.
+
+    Where a run that follows logs has met new fields, another one goes on; ``on_start`` is told.
+    """
     from tidemill.runtime.supervisor import supervise
 
-    run = manifest.run
-    with project.supervised(run) as is_over:
-        supervise(
-            [sys.executable, "-m", "tidemill.cli", "resume", run, "--config", str(config)],
-            lambda: project.registry.totals(run).batches,
-            say=lambda text: click.echo(text, err=True),
-            goal=project.goal(manifest, goal),
-            error=lambda: project.registry.get(run).error,
-            is_over=is_over,
-        )
-    return project.status(run)
+    began, whole = time.monotonic(), project.goal(manifest, goal)
+    while True:
+        run = manifest.run
+        with project.supervised(run) as is_over:
+            is_told = supervise(
+                [sys.executable, "-m", "tidemill.cli", "resume", run, "--config", str(config)],
+                partial(_batches, project, run),
+                say=lambda text: click.echo(text, err=True),
+                goal=whole,
+                began=began,
+                error=partial(_error, project, run),
+                is_over=is_over,
+            )
+        if is_told or not project.has_grown(run):
+            return project.status(run)
+        manifest = project.prepare_grown(manifest)
+        on_start(manifest)
+
+
+def _batches(project: Project, run: str) -> int:
+    return project.registry.totals(run).batches
+
+
+def _error(project: Project, run: str) -> str | None:
+    return project.registry.get(run).error
 
 
 @click.command()

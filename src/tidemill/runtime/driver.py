@@ -22,7 +22,7 @@ from tidemill.runtime.rewind import prepare_start
 from tidemill.runtime.steps import StepWatch
 from tidemill.runtime.throttle import Throttle
 from tidemill.runtime.watchdog import Patience, Step, Watchdog, WorkMeter
-from tidemill.sources.control import read_control, update_control
+from tidemill.sources.control import Control, read_control, update_control
 from tidemill.sources.lag import read_lag
 from tidemill.types import FOREVER_MICROS
 
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from tidemill.planning.manifest import Manifest
     from tidemill.runtime.committer import Committer
+    from tidemill.runtime.growth import GrowthWatch
     from tidemill.runtime.logwatch import LogWatch
     from tidemill.runtime.run import RunFolder
     from tidemill.runtime.seam import SeamWatch
@@ -65,6 +66,7 @@ class Driver:
     goal: Goal
     seam: SeamWatch | None = None
     logs: LogWatch | None = None
+    growth: GrowthWatch | None = None
     end_jvm: Callable[[], None] | None = None
     patience: Patience = field(default_factory=Patience)
 
@@ -74,6 +76,7 @@ class Driver:
         self._ended = threading.Event()
         self._idle = threading.Event()
         self._stopping = threading.Event()
+        self._grown = threading.Event()
         self._interrupted = threading.Event()
         self._why_interrupted: BaseException | None = None
         self._is_overdue = False
@@ -107,6 +110,7 @@ class Driver:
         ):
             try:
                 state = self._watch(query)
+                self._look_for_growth()
             except Exception as error:
                 raise self._why(error) from error
             finally:
@@ -163,11 +167,11 @@ class Driver:
                 self.logs.look()
             if control.stopping or self._is_reached():
                 self.stop()
-            leaving = self._ended.is_set() or self._stopping.is_set() or control.cancelled
+            self._look_for_growth()
+            leaving = self._is_leaving()
             if self.seam is not None and not leaving:
                 self.seam.look()  # it may wait for a catalog or a log
-            if self._stopping.is_set() and not control.paused:
-                update_control(self.folder.path, paused=True)
+            self._hold(control)
             if leaving and waiter is None:
                 waiter = threading.Thread(target=self._until_idle, args=(query,), daemon=True)
                 waiter.start()
@@ -183,6 +187,20 @@ class Driver:
                 if self._ended.is_set():
                     return RunState.FINISHED
                 return RunState.CANCELLED if control.cancelled else RunState.STOPPED
+
+    def _look_for_growth(self) -> None:
+        if self.growth is not None and self.growth.look(self._answers):
+            self._grown.set()
+
+    def _hold(self, control: Control) -> None:
+        """Let sources read nothing more, and say whether another run is to go on.
+
+        It is not if somebody wants this one to stop.
+        """
+        stopping, grown = self._stopping.is_set(), self._grown.is_set()
+        grown = grown and not stopping
+        if (stopping or grown) and (control.paused, control.grown) != (True, grown):
+            update_control(self.folder.path, paused=True, grown=grown)
 
     def _is_reached(self) -> bool:
         goal = self.goal
@@ -215,7 +233,8 @@ class Driver:
 
     def _is_leaving(self) -> bool:
         """Whether the query is to end, by whatever reason. Asked by the watchdog."""
-        if self._ended.is_set() or self._stopping.is_set() or self._failure is not None:
+        reasons = (self._ended, self._stopping, self._grown)
+        if any(reason.is_set() for reason in reasons) or self._failure is not None:
             return True
         control = read_control(self.folder.path)
         return control.stopping or control.cancelled

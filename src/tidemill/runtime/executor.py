@@ -18,6 +18,7 @@ from tidemill.planning.requests import Goal
 from tidemill.runtime.committer import Committer
 from tidemill.runtime.driver import Driver
 from tidemill.runtime.frames import Work, build_frame
+from tidemill.runtime.growth import GrowthWatch
 from tidemill.runtime.lease import hold_lease, is_watched, record_jvm
 from tidemill.runtime.logwatch import LogWatch
 from tidemill.runtime.registry import BatchRecord, Registry, RunState
@@ -90,7 +91,7 @@ def forget_orders(folder: RunFolder, manifest: Manifest) -> None:
 
     The orders to pause and to stop a supervised run stay in force for its next driver.
     """
-    changes: dict[str, Any] = {"cancelled": False}
+    changes: dict[str, Any] = {"cancelled": False, "grown": False}
     if not is_watched(folder.path):
         changes |= {"stopping": False, "paused": False}
     if manifest.steps:
@@ -152,9 +153,10 @@ def _drive(
         committer = Committer(manifest, work.folder, catalog, targets, slicings)
         seam = None if manifest.ends else SeamWatch(work.loaded, work.folder, manifest)
         logs = None if manifest.ends else LogWatch(work.loaded, work.folder, manifest)
+        growth = None if manifest.code else GrowthWatch(work.loaded, manifest)
         ending = None if given is not None else partial(end_jvm, spark)
         driver = Driver(
-            manifest, work.folder, registry, committer, on_batch, goal, seam, logs, ending
+            manifest, work.folder, registry, committer, on_batch, goal, seam, logs, growth, ending
         )
         with _stop_on_signal(driver):
             return driver.run(frame)

@@ -37,10 +37,20 @@ class GrowthWatch:
             if _is_inferred(loaded, pin.stream)
         }
         self._seen: dict[str, int | None] = {}
+        self._batches, self._is_behind = 0, has_grown(loaded, manifest)
 
-    def look(self) -> bool:
-        """Pin new fields of batches since the last look; tells whether there were any."""
-        return any([self._look(name, table) for name, table in self.tables.items()])
+    def look(self, batches: int) -> bool:
+        """Pin new fields of batches since the last look; tells whether there were any.
+
+        ``batches`` is how many were committed: the catalog is asked only after another one. A run
+        whose columns were pinned anew before it began has grown already: its driver died then.
+        """
+        if batches == self._batches:
+            return self._is_behind
+        self._batches = batches
+        return self._is_behind or any(
+            [self._look(name, table) for name, table in self.tables.items()]
+        )
 
     def _look(self, stream: str, name: str) -> bool:
         table = self.catalog.load_table(name)
@@ -57,6 +67,18 @@ class GrowthWatch:
         if more:
             pin_columns(path, write_columns(known))
         return bool(more)
+
+
+def has_grown(loaded: LoadedConfig, manifest: Manifest) -> bool:
+    """Whether columns were pinned that the run does not have: another run goes on with them."""
+    if manifest.code:
+        return False
+    return any(
+        set(parse_columns(pinned_path(loaded, pin.stream).read_text("utf-8").strip()).names)
+        - set(pin.columns)
+        for pin in manifest.sources.values()
+        if _is_inferred(loaded, pin.stream)
+    )
 
 
 def _is_inferred(loaded: LoadedConfig, stream: str) -> bool:

@@ -73,6 +73,12 @@ class Starter:
         write_run(self.loaded, made, follows)
         return made
 
+    def outgrow(self, manifest: Manifest) -> Manifest:
+        """A new run that goes on, under the same name, where one has met new fields."""
+        live = next(pin.live for pin in manifest.sources.values() if pin.live is not None)
+        trigger = timedelta(microseconds=live.trigger)
+        return self.capture(list(manifest.sources), trigger, manifest.name, manifest.run)
+
     def _named(self, name: str | None, pipeline: str, asked: dict[str, Any]) -> Manifest | None:
         if name is None:
             return None

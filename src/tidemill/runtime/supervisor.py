@@ -33,16 +33,21 @@ def supervise(
     say: Callable[[str], None],
     goal: Goal | None = None,
     *,
+    began: float | None = None,
     error: Callable[[], str | None] = lambda: None,
     is_over: Callable[[], bool] = lambda: False,
-) -> None:
-    """Run the command until it ends well. ``batches`` tells whether a start got anywhere.
+) -> bool:
+    """Run the command until it ends well; returns whether somebody wanted it to end.
+
+    ``batches`` tells whether a start got anywhere.
 
     A signal to us is handed on to the driver, which then stops cleanly. What the driver says on
     stdout is left out: the caller shows how the run ended, once. ``error`` is why it failed last.
+    ``began`` is when the goal's time began (monotonic), if that was before now.
     ``is_over`` tells that somebody ended the run while it had no driver: then none is started.
     """
-    began, fruitless, pause = time.monotonic(), 0, _FIRST_PAUSE
+    began = time.monotonic() if began is None else began
+    fruitless, pause = 0, _FIRST_PAUSE
     with _handing_on() as (stopping, drivers):
         while True:
             before = batches()
@@ -51,7 +56,7 @@ def supervise(
             )
             code = drivers[-1].wait()
             if code in _DONE or stopping.is_set():
-                return
+                return stopping.is_set() or is_over()
             fruitless = 0 if batches() > before else fruitless + 1
             if code == _HOPELESS or fruitless >= _FRUITLESS:
                 raise _given_up(code, fruitless, error())
@@ -60,7 +65,7 @@ def supervise(
             if _is_ended(pause, stopping, is_over):
                 if not stopping.is_set():
                     say("the run was told to end: the driver is not started again")
-                return
+                return True
 
 
 def _is_ended(pause: float, stopping: threading.Event, is_over: Callable[[], bool]) -> bool:

@@ -26,6 +26,7 @@ class Control:
     cancelled: bool = False
     stopping: bool = False
     settled: int = 0  # steps of a recovery that are behind all sources, and behind Spark
+    grown: bool = False  # its driver left because records have new fields: another run goes on
 
 
 def read_control(folder: Path) -> Control:
