@@ -5,6 +5,7 @@ import subprocess
 import sys
 from datetime import UTC, datetime
 
+import psutil
 import pytest
 import yaml
 
@@ -87,7 +88,9 @@ def test_a_supervised_archive_grows_too(tmp_path, broker, topic):
         process.terminate()
         out, err = process.communicate(timeout=120)
     finally:
-        process.kill()
+        drivers = psutil.Process(process.pid).children() if process.poll() is None else []
+        for stray in (process, *drivers):
+            stray.kill()
     assert process.returncode == 0, err
     rows = sorted(yard.rows("events.plays"), key=lambda row: row["log_offset"])
     assert [(row["log_offset"], row["city"]) for row in rows] == [
