@@ -114,3 +114,22 @@ def test_a_pin_is_set_beside_other_writers(tmp_path, catalog, table, monkeypatch
     found = open_local(tmp_path).load_table("archive.plays")
     assert found.metadata.refs["tidemill-r1"].snapshot_id == first
     assert len(found.scan().to_arrow()) == 4 if also_pinned else 5
+
+
+def test_who_pins_beside_a_busy_writer_waits_its_turn(table, catalog, monkeypatch):
+    """Ten tries without a pause are over in a moment, and all of them may meet the same writer."""
+    pauses = []
+    monkeypatch.setattr("tidemill.archive.transaction.time.sleep", pauses.append)
+    real, left = catalog.commit_table, list(range(15))
+
+    def commit_table(changed, requirements, updates):
+        if left:
+            left.pop()
+            raise CommitFailedException("busy")
+        return real(changed, requirements, updates)
+
+    monkeypatch.setattr(catalog, "commit_table", commit_table)
+    pin_snapshot(table, table.metadata.snapshots[0].snapshot_id, "r1")
+    assert "tidemill-r1" in table.metadata.refs
+    assert len(pauses) == 15
+    assert max(pauses) > 0.1

@@ -1,5 +1,6 @@
 import json
 import time
+from datetime import timedelta
 from types import SimpleNamespace
 
 import pytest
@@ -99,7 +100,7 @@ def test_young_and_few_snapshots_stay(history):
     assert expired(history, keep=10).snapshots == 0
     stamps = [snapshot.timestamp_ms for snapshot in history.table.metadata.snapshots]
     found = expired(history, before=stamps[3], dry_run=True)
-    assert found.snapshots == sum(stamp < stamps[3] for stamp in stamps)
+    assert found.snapshots == sum(replaced < stamps[3] for replaced in stamps[1:])
     assert expired(history, keep=2).kept == 2
     assert (
         history.table.metadata.current_snapshot_id
@@ -181,9 +182,11 @@ def test_what_comes_meanwhile_is_kept(history, monkeypatch, what):
 
 
 @pytest.mark.parametrize("applied", [True, False], ids=["landed", "lost"])
-def test_an_expiry_with_an_unknown_result_is_looked_at(history, monkeypatch, applied):
+@pytest.mark.parametrize(
+    "error", [CommitStateUnknownException("?"), CommitFailedException("409")], ids=repr
+)
+def test_an_expiry_with_an_unknown_result_is_looked_at(history, monkeypatch, error, applied):
     compacted(history)
-    error = CommitStateUnknownException("?")
     calls = interfere(monkeypatch, history.catalog, raising(error, applied))
     found = expired(history)
     assert (len(calls), found.snapshots) == (1 if applied else 2, 6)
@@ -302,9 +305,10 @@ def test_whatever_is_done_in_whatever_order(tmp_path_factory, steps):
             del pinned[run]
         elif kind == "own":
             with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(tidy, "_KEEP", 1)
+                patch.setattr(tidy, "_NEWEST", 1)
                 patch.setattr(tidy, "_ROUND", 1)
-                tidy.expire_own(history.catalog, table, table.name(), "a1")
+                book = tidy.Wastebook(history.folder / "waste", "a1", timedelta(0))
+                tidy.tidy(table, "a1", [], book)
         found = [Record(row[3], row[4], round(row[2].timestamp() * 1e6)) for row in history.rows()]
         assert sorted(found) == expected
         for snapshot_id, then in pinned.values():

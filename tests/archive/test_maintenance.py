@@ -373,7 +373,9 @@ def test_a_new_layout_meanwhile_ends_it(history, monkeypatch):
 
 @pytest.mark.parametrize("applied", [True, False], ids=["landed", "lost"])
 @pytest.mark.parametrize(
-    "error", [CommitStateUnknownException("?"), ConnectionError("gone")], ids=["unknown", "gone"]
+    "error",
+    [CommitStateUnknownException("?"), ConnectionError("gone"), CommitFailedException("409")],
+    ids=["unknown", "gone", "conflict"],
 )
 def test_an_unknown_result_is_looked_at(history, monkeypatch, error, applied):
     before = history.rows()

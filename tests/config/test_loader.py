@@ -95,7 +95,7 @@ WRONG = {
     ),
     "unknown section without a near one": (
         ("spark:\n", "zzz:\n"),
-        (4, "zzz", "unknown key 'zzz'", "allowed: catalog, home, pipelines, spark, streams"),
+        (4, "zzz", "unknown key 'zzz'", "allowed: catalog, home, keep_snapshots, pipelines"),
     ),
     "unknown key of spark": (
         ("master:", "mastr:"),

@@ -47,7 +47,7 @@ def arm(step: str, batch: int) -> None:
         return now["batch"] == batch
 
     def is_table(suffix: str) -> Callable[..., bool]:
-        def matches(catalog: Any, name: str, *_: Any) -> bool:
+        def matches(catalog: Any, name: str, *_: Any, **__: Any) -> bool:
             return at_batch() and name.endswith("__late") == (suffix == "late")
 
         return matches

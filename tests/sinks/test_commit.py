@@ -8,13 +8,15 @@ from threading import Barrier
 import pyarrow as pa
 import pytest
 from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException
+from pyiceberg.table.snapshots import Snapshot
 from sqlalchemy.exc import OperationalError
 
 from tests.sources.archives import open_local
 from tidemill.archive.reached import Reached
 from tidemill.errors import SinkError
 from tidemill.sinks import commit
-from tidemill.sinks.commit import BatchStamp, Followed, commit_files, committed_batch
+from tidemill.sinks.commit import BatchStamp, Followed, Known, commit_files, committed_batch
+from tidemill.sinks.stamp import digest, read_stamp
 from tidemill.sinks.tables import ensure_table
 from tidemill.sinks.writing import write_files
 
@@ -59,7 +61,8 @@ def on_disk(file):
 
 
 def test_a_commit_puts_the_files_and_the_batch_in_at_once(catalog):
-    assert commit_files(catalog, NAME, stamp(0), make_files(catalog, [1, 2], [3]))
+    table_files = make_files(catalog, [1, 2], [3])
+    assert commit_files(catalog, NAME, stamp(0), table_files)
     table = catalog.load_table(NAME)
     assert rows(catalog) == [1, 2, 3]
     assert len(snapshots(catalog)) == 1
@@ -69,6 +72,7 @@ def test_a_commit_puts_the_files_and_the_batch_in_at_once(catalog):
         "batchWatermarkMs": 0,
         "before": {},
         "positions": {},
+        "files": digest(table_files),
     }
     assert table.current_snapshot().summary.additional_properties["tidemill.run"] == "r1"
     assert "commit.retry.num-retries" not in table.properties
@@ -85,7 +89,8 @@ def test_a_repeat_of_a_batch_commits_nothing(catalog, again):
     assert commit_files(catalog, NAME, stamp(5), make_files(catalog, [1, 2]))
     before = catalog.load_table(NAME).metadata
     files = make_files(catalog, [1], [2])
-    assert not commit_files(catalog, NAME, stamp(again), files)
+    known = Known(at_start=read_stamp(before.properties, "r1"))
+    assert not commit_files(catalog, NAME, stamp(again), files, known=known)
     assert catalog.load_table(NAME).metadata == before
     assert rows(catalog) == [1, 2]
 
@@ -255,6 +260,83 @@ def test_who_never_gets_a_turn_says_so(catalog, monkeypatch):
     assert rows(catalog) == []
 
 
+def test_a_commit_that_landed_and_is_answered_as_a_conflict(catalog, monkeypatch):
+    """A repeat below us of a request whose answer was lost finds the table changed, by itself."""
+    assert commit_files(catalog, NAME, stamp(0), make_files(catalog, [0]))
+    interfere(monkeypatch, catalog, raising(CommitFailedException("409"), applied=True))
+    files = make_files(catalog, [1], [2])
+    assert commit_files(catalog, NAME, stamp(1), files)
+    assert rows(catalog) == [0, 1, 2]
+    assert len(snapshots(catalog)) == 2
+    assert committed_batch(catalog.load_table(NAME).properties, "r1") == 1
+
+
+def test_a_landed_commit_whose_snapshot_is_expired_before_we_look(tmp_path, catalog, monkeypatch):
+    """Its manifests are still in use: the snapshot of another writer names them."""
+
+    def action(proceed):
+        proceed()
+        other = open_local(tmp_path).load_table(NAME)
+        landed = other.metadata.current_snapshot_id
+        other.append(pa.table({"id": [99]}, SCHEMA))
+        other.maintenance.expire_snapshots().by_id(landed).commit()
+        raise CommitFailedException("409")
+
+    interfere(monkeypatch, catalog, action)
+    assert commit_files(catalog, NAME, stamp(0), make_files(catalog, [1]))
+    assert rows(catalog) == [1, 99]
+
+
+def test_a_true_conflict_leaves_no_manifests_behind(tmp_path, catalog, monkeypatch):
+    interfere(monkeypatch, catalog, another_writer(tmp_path, append_99))
+    assert commit_files(catalog, NAME, stamp(0), make_files(catalog, [1]))
+    table = catalog.load_table(NAME)
+    named = {each.manifest_path for s in table.metadata.snapshots for each in s.manifests(table.io)}
+    named |= {each.manifest_list for each in table.metadata.snapshots}
+    folder = Path(table.location().removeprefix("file://")) / "metadata"
+    assert {path.name for path in folder.glob("*.avro")} == {Path(name).name for name in named}
+
+
+def test_another_batch_of_the_same_number_is_no_repeat(catalog):
+    """A checkpoint older than its table decides other slices under old numbers."""
+    assert commit_files(catalog, NAME, stamp(3), make_files(catalog, [1]))
+    for other in (
+        BatchStamp("r1", 3, {"plays": 31}, 15),
+        BatchStamp("r1", 3, {"plays": 30}, 15, positions={"plays": {"0": 7}}),
+    ):
+        with pytest.raises(SinkError, match="has another batch 3 of the run r1") as raised:
+            commit_files(catalog, NAME, other, make_files(catalog, [2]))
+        assert "--recover-from-archive r1" in raised.value.fix
+    assert rows(catalog) == [1]
+
+
+def test_a_batch_that_began_elsewhere_is_no_repeat(catalog):
+    first = BatchStamp("r1", 3, {"plays": 30}, 15, before={"plays": 20})
+    assert commit_files(catalog, NAME, first, make_files(catalog, [1]))
+    other = BatchStamp("r1", 3, {"plays": 30}, 15, before={"plays": 10})
+    with pytest.raises(SinkError, match="its before of plays are 20, those of this one 10"):
+        commit_files(catalog, NAME, other, make_files(catalog, [2]))
+    assert not commit_files(catalog, NAME, first, make_files(catalog, [1]))
+
+
+def test_a_driver_that_wakes_up_after_its_successor_has_gone_on_stops(catalog):
+    for batch in range(3):
+        assert commit_files(catalog, NAME, stamp(batch), make_files(catalog, [batch]))
+    at_start = read_stamp(catalog.load_table(NAME).properties, "r1")
+    assert commit_files(catalog, NAME, stamp(3), make_files(catalog, [3]))
+    with pytest.raises(SinkError, match="another driver of the run r1 has committed batch 3"):
+        commit_files(catalog, NAME, stamp(2), make_files(catalog, [2]), known=Known(at_start))
+    assert rows(catalog) == [0, 1, 2, 3]
+
+
+def test_to_settle_a_repeat_no_file_of_the_table_is_listed(catalog, monkeypatch):
+    assert commit_files(catalog, NAME, stamp(0), make_files(catalog, [1]))
+    again = make_files(catalog, [1])
+    monkeypatch.setattr(Snapshot, "manifests", lambda *_: pytest.fail("manifests were read"))
+    assert not commit_files(catalog, NAME, stamp(0), again)
+    assert not on_disk(again[0])
+
+
 def test_two_drivers_commit_every_batch_once(tmp_path, catalog):
     """Both run the same batches with files of their own; each batch is taken from one of them."""
     batches, together = range(6), Barrier(2)
@@ -317,4 +399,12 @@ def test_a_table_that_follows_another_topic_is_refused(catalog, other):
 
 def test_a_table_that_does_not_say_its_topic_by_name_is_followed_on(catalog):
     commit_files(catalog, NAME, stamp(0), [], follows("id-1", None, 5))
+    assert commit_files(catalog, NAME, stamp(1), [], follows("id-1", "eu", 20, begin=5))
+
+
+@pytest.mark.parametrize(("begin", "message"), [(4, "another run"), (6, "would be missing")])
+def test_an_archive_goes_on_exactly_where_it_ends(catalog, begin, message):
+    commit_files(catalog, NAME, stamp(0), [], follows("id-1", "eu", 5))
+    with pytest.raises(SinkError, match=message):
+        commit_files(catalog, NAME, stamp(1), [], follows("id-1", "eu", 20, begin=begin))
     assert commit_files(catalog, NAME, stamp(1), [], follows("id-1", "eu", 20, begin=5))

@@ -22,7 +22,7 @@ def test_a_missing_table_is_made_with_its_namespace(catalog, time, by, fields):
     table = ensure_table(catalog, "marts.shows", SCHEMA, time, by)
     assert table.schema().column_names == ["at", "id"]
     assert [field.name for field in table.spec().fields] == fields
-    assert table.properties["write.metadata.delete-after-commit.enabled"] == "true"
+    assert table.properties["write.metadata.delete-after-commit.enabled"] == "false"
 
 
 def test_made_again_nothing_changes(catalog):

@@ -9,27 +9,36 @@ from typing import TYPE_CHECKING
 from tidemill.errors import ConfigError, SourceError, nearest
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pyiceberg.catalog import Catalog
     from pyiceberg.table import Table
+    from pyiceberg.typedef import Properties
 
     from tidemill.config.loader import LoadedConfig
 
-_TRIES = 10
+_TRIES = 30
 
 
 def open_catalog(loaded: LoadedConfig) -> Catalog:
-    """The project's catalog; the folders of a local one are made."""
-    for folder in loaded.config.catalog.local_folders(loaded.base):
-        _make_folder(folder)
-    return connect(loaded.config.catalog.name, loaded.config.catalog.properties(loaded.base))
+    """The project's catalog, to write with; the folders of a local one are made."""
+    from tidemill.archive.durable import durably
+
+    return _open(loaded, durably)
 
 
 def open_metadata(loaded: LoadedConfig) -> Catalog:
     """The project's catalog, to plan with: its tables tell their metadata, and load no Arrow."""
     from tidemill.archive.files import plainly
 
-    catalog = open_catalog(loaded)
-    catalog.properties = plainly(catalog.properties)
+    return _open(loaded, plainly)
+
+
+def _open(loaded: LoadedConfig, files: Callable[[Properties], Properties]) -> Catalog:
+    for folder in loaded.config.catalog.local_folders(loaded.base):
+        _make_folder(folder)
+    catalog = connect(loaded.config.catalog.name, loaded.config.catalog.properties(loaded.base))
+    catalog.properties = files(catalog.properties)
     return catalog
 
 
@@ -142,15 +151,17 @@ def keep_tags(table: Table, snapshot: int, run: str, kept: int) -> None:
         _with_retry(table, remove)
 
 
-def _with_retry(table: Table, change: object) -> None:
+def _with_retry(table: Table, change: Callable[[], None]) -> None:
     """References change beside other writers: look again and repeat on conflict."""
-    from pyiceberg.exceptions import CommitFailedException
+    from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException
 
-    for attempt in range(_TRIES):
+    from tidemill.archive.transaction import attempts
+
+    for attempt in attempts(_TRIES):
         table.refresh()
         try:
-            change()  # type: ignore[operator]
+            change()
             return
-        except CommitFailedException:
+        except (CommitFailedException, CommitStateUnknownException):
             if attempt == _TRIES - 1:
                 raise

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from pydantic import Field
@@ -16,10 +17,11 @@ from pyiceberg.table.update.snapshot import ExpireSnapshots
 from tidemill.archive.entries import read_entries
 from tidemill.archive.markers import carried
 from tidemill.archive.reached import SUMMARY
+from tidemill.archive.transaction import SteadyTransaction
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
-    from pyiceberg.table import Table, Transaction
+    from pyiceberg.table import Table
     from pyiceberg.table.metadata import TableMetadata
     from pyiceberg.table.snapshots import Snapshot
 
@@ -35,20 +37,23 @@ class Waste:
 
 
 def doomed_snapshots(metadata: TableMetadata, before: int, keep: int) -> list[Snapshot]:
-    """Snapshots made before a time (ms), but not the ``keep`` newest nor what a reference names.
+    """Snapshots replaced before a time (ms), except the ``keep`` newest and what a reference names.
 
-    A kept snapshot that does not say itself how far the archive is, as one of a foreign writer,
-    keeps its ancestors up to the one that does.
+    Replaced, not made: the last snapshot of a quiet archive may be a week old, and was the current
+    one for whoever loaded the table a minute ago. A kept snapshot that does not say itself how far
+    the archive is, as one of a foreign writer, keeps its ancestors up to the one that does.
     """
-    newest = sorted(metadata.snapshots, key=lambda each: each.sequence_number or 0)[-keep:]
-    kept = {snapshot.snapshot_id for snapshot in newest}
-    kept |= {
-        snapshot.snapshot_id for snapshot in metadata.snapshots if snapshot.timestamp_ms >= before
-    }
+    ordered = sorted(metadata.snapshots, key=lambda each: each.sequence_number or 0)
+    kept = {snapshot.snapshot_id for snapshot in ordered[-keep:]}
+    kept |= {old.snapshot_id for old, new in pairwise(ordered) if new.timestamp_ms >= before}
     kept |= {ref.snapshot_id for ref in metadata.refs.values()}
-    for number in list(kept):
-        kept.update(_to_the_one_that_says(metadata, number))
+    kept |= find_telling(metadata, kept)
     return [snapshot for snapshot in metadata.snapshots if snapshot.snapshot_id not in kept]
+
+
+def find_telling(metadata: TableMetadata, snapshots: Iterable[int]) -> set[int]:
+    """The ancestors of snapshots up to those that say how far the archive is."""
+    return {number for each in snapshots for number in _to_the_one_that_says(metadata, each)}
 
 
 def _to_the_one_that_says(metadata: TableMetadata, number: int | None) -> list[int]:
@@ -92,10 +97,9 @@ def find_waste(table: Table, doomed: Sequence[Snapshot]) -> Waste:
     )
 
 
-def stage_removal(table: Table, doomed: Sequence[Snapshot]) -> Transaction:
+def stage_removal(table: Table, doomed: Sequence[Snapshot]) -> SteadyTransaction:
     """A transaction that ends them; what they said of offsets without records stays known."""
-    table.metadata.properties["commit.retry.num-retries"] = "0"
-    transaction = table.transaction()
+    transaction = SteadyTransaction(table)
     transaction._stage((), (Unchanged.of(table.metadata, doomed),))
     if markers := carried(table.metadata):
         transaction.set_properties(markers)

@@ -6,10 +6,6 @@ metadata that was looked at, with pyiceberg's own retry off, and on conflict we 
 
 from __future__ import annotations
 
-import errno
-import logging
-import random
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -18,6 +14,7 @@ from tidemill.archive.catalog import load_table
 from tidemill.archive.entries import data_files, read_entries, refuse_row_deletes
 from tidemill.archive.markers import MARKERS, carried
 from tidemill.archive.reached import frontier_of, read_reached, to_summary
+from tidemill.archive.transaction import SteadyTransaction, attempts, try_commit
 from tidemill.errors import PlanError, SinkError, TidemillError
 
 if TYPE_CHECKING:
@@ -29,11 +26,8 @@ if TYPE_CHECKING:
     from tidemill.archive.rewriting import Bundle
     from tidemill.config.stream import IcebergArchive
 
-_LOG = logging.getLogger(__name__)
 _TRIES = 60
 _BUNDLES_PER_COMMIT = 16
-_NO_PLACE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM)
-"""Errors that no number of tries mends; the metadata was not written, so nothing was committed."""
 COMPACTED = "tidemill.compacted"
 """In the summary of a compaction's snapshot: its rows are not new."""
 
@@ -144,7 +138,7 @@ def _replace(
         try:
             refuse_row_deletes(table)
             _refuse_new_layout(table, spec)
-            landed = _commit(_stage_replacement(table, replaced, made))
+            landed = try_commit(_stage_replacement(table, replaced, made))
         except (TidemillError, OSError):
             if not doubtful:
                 discard(table.io, made)
@@ -177,8 +171,7 @@ def _stage_replacement(
 
     summary = {COMPACTED: "true", **to_summary(read_reached(table.metadata))}
     markers = carried(table.metadata)
-    table.metadata.properties["commit.retry.num-retries"] = "0"
-    transaction = table.transaction()
+    transaction = SteadyTransaction(table)
     if markers.get(MARKERS) != table.metadata.properties.get(MARKERS):
         transaction.set_properties(markers)
     with ReplaceFiles(
@@ -191,29 +184,10 @@ def _stage_replacement(
     return transaction
 
 
-def _commit(transaction: Transaction) -> bool | None:
-    """Whether it landed; None: nobody knows, look. An error: it did not, and will not."""
-    from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException
-    from sqlalchemy.exc import DBAPIError  # SQL is the default catalog
-
-    try:
-        transaction.commit_transaction()
-    except CommitFailedException as error:
-        _LOG.info("the commit met another writer: %s", error)
-        return False
-    except (CommitStateUnknownException, DBAPIError, OSError) as error:
-        if isinstance(error, OSError) and error.errno in _NO_PLACE:
-            raise
-        _LOG.warning("the commit has an unknown result, looking: %s", error)
-        return None
-    return True
-
-
 def _tables(catalog: Catalog, name: str) -> Iterator[Table]:
     """The table as it is now, and after each wait."""
-    for attempt in range(_TRIES):
+    for _ in attempts(_TRIES):
         yield load_table(catalog, name, f"table {name}")
-        time.sleep(min(2.0, 0.02 * 2**attempt) * random.random())
 
 
 def _others_keep_writing(name: str) -> SinkError:
@@ -266,8 +240,7 @@ def expire(
         kept = len(table.metadata.snapshots) - len(doomed)
         data, metadata = waste.data, waste.metadata
         if doomed and not dry_run:
-            landed = _commit(stage_removal(table, doomed))
-            if not (_are_gone(table, doomed) if landed is None else landed):
+            if not try_commit(stage_removal(table, doomed)) and not _are_gone(table, doomed):
                 continue
             data, metadata = delete_files(table.io, data), delete_files(table.io, metadata)
         freed = sum(data.values()) + sum(metadata.values())

@@ -1,10 +1,12 @@
 """The whole file: catalog, Spark, streams, pipelines, and how they refer to each other."""
 
+from datetime import timedelta
+
 from pydantic import Field
 
 from tidemill.config.catalog import CatalogConfig
 from tidemill.config.pipeline import PipelineConfig
-from tidemill.config.section import Section
+from tidemill.config.section import Duration, Section
 from tidemill.config.spark import SparkConfig
 from tidemill.config.stream import StreamConfig
 
@@ -15,5 +17,9 @@ class ProjectConfig(Section):
     catalog: CatalogConfig = CatalogConfig()
     spark: SparkConfig = SparkConfig()
     home: str = Field(".tidemill", description="Where runs, checkpoints and the registry are kept.")
+    keep_snapshots: Duration = Field(
+        timedelta(hours=6),
+        description="How long the files of a table's old snapshots stay for whoever reads them.",
+    )
     streams: dict[str, StreamConfig] = Field(min_length=1, description="By name.")
     pipelines: dict[str, PipelineConfig] = Field({}, description="By name.")

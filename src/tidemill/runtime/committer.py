@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidemill.archive.durable import sync_files
 from tidemill.archive.reached import Reached, read_reached
 from tidemill.errors import RunError, SourceError
 from tidemill.folds.state import StateFiles
@@ -19,15 +20,20 @@ from tidemill.runtime.offsets import TakenSlice, forget_slices, read_batch, slic
 from tidemill.runtime.recovery import not_given_aside
 from tidemill.runtime.registry import BatchRecord
 from tidemill.runtime.rewind import require_same
+from tidemill.runtime.standing import stamp_of
 from tidemill.runtime.topics import OutputWriter
-from tidemill.sinks.commit import BatchStamp, Followed, commit_files
-from tidemill.sinks.writing import write_files
+from tidemill.sinks.commit import BatchStamp, Followed, Known, commit_files
+from tidemill.sinks.tidy import KEEP_SNAPSHOTS, Wastebook
+from tidemill.sinks.writing import Target, write_files
 from tidemill.sources.sidefile import Counts, read_side_files, remove_side_files
 from tidemill.sources.verdict import is_dead
 
 if TYPE_CHECKING:
+    from datetime import timedelta
+
     from pyiceberg.catalog import Catalog
     from pyiceberg.manifest import DataFile
+    from pyiceberg.table.metadata import TableMetadata
     from pyspark.sql import DataFrame
 
     from tidemill.planning.manifest import Manifest
@@ -51,14 +57,25 @@ class Committer:
         catalog: Catalog,
         targets: Mapping[str, Destination],
         slicings: dict[str, Slicing],
+        *,
+        stamps: Mapping[str, BatchStamp] | None = None,
+        keep: timedelta = KEEP_SNAPSHOTS,
     ) -> None:
-        """``targets`` are the outputs', by name; ``slicings`` tell the tasks of each slice."""
+        """``targets`` are the outputs', by name; ``slicings`` tell the tasks of each slice.
+
+        ``stamps`` are what the tables said of this run when the driver started, by table; ``keep``
+        is how long the files of old snapshots stay.
+        """
         self.manifest = manifest
         self.folder = folder
         self.catalog = catalog
         given = not manifest.code or any(fold.gives for fold in manifest.folds.values())
         self.writer = OutputWriter(folder.path, targets, manifest.shuffles, given=given)
         self.slicings = slicings
+        self._stamps, self._keep = stamps or {}, keep
+        self._written = {
+            name: target.metadata for name, target in targets.items() if isinstance(target, Target)
+        }
         self._positions: dict[tuple[str, str], int] = {}
         self._newest: dict[str, dict[str, int]] = {}  # ingest time by output and partition
         self._said: dict[str, int] = {}
@@ -76,6 +93,7 @@ class Committer:
         taken = slices_taken(self._routes, before, now)
         counts, aside, sides = self._side(taken)
         stamp = self._stamp(batch, before, now)
+        self._sync(batch, taken)
         for name, sink in self.manifest.sinks.items():
             if sink.topic is not None:
                 continue  # its messages are in the topic
@@ -83,7 +101,8 @@ class Committer:
             followed = self._followed(name, before, now, sides.get(name, Counts()))
             if followed is not None and not found and self._is_quiet(name, followed):
                 followed = None
-            commit_files(self.catalog, sink.table, stamp, found, followed)
+            known = self._known(sink.table, self._written.get(name))
+            commit_files(self.catalog, sink.table, stamp, found, followed, known=known)
         self._commit_aside(aside, before, stamp)
         for piece in taken:
             start, end = piece.start.frontier, piece.end.frontier
@@ -102,6 +121,20 @@ class Committer:
             clock=counts.clock,
         )
 
+    def _sync(self, batch: int, taken: Iterable[TakenSlice]) -> None:
+        """What says where the batch begins and ends must not be lost once a table has the batch."""
+        sync_files(
+            [
+                self.folder.checkpoint / "offsets" / str(batch),
+                *(self._routes[each.source].ledger.path(each.start.frontier) for each in taken),
+            ]
+        )
+
+    def _known(self, table: str, written: TableMetadata | None) -> Known:
+        run, home = self.manifest.run, self.folder.path.parents[1]
+        waste = Wastebook.of(home, table, run, self._keep)
+        return Known(self._stamps.get(table), written, waste)
+
     @property
     def _routes(self) -> dict[str, Route]:
         return {name: slicing.route for name, slicing in self.slicings.items()}
@@ -113,19 +146,8 @@ class Committer:
         one of the frontiers at which they begin.
         """
         begun = {name: slicing.frontiers[0] for name, slicing in self.slicings.items()}
-        return BatchStamp(
-            self.manifest.run,
-            batch,
-            now.slowest(),
-            now.watermark,
-            before={**begun, **(before.slowest() if before else {})},
-            positions={
-                source: end.positions
-                for source, end in now.ends.items()
-                if end.positions is not None
-            },
-            apart=now.apart(),
-            apart_before=before.apart() if before else (),
+        return replace(
+            stamp_of(self.manifest.run, batch, before, now, begun),
             closed=tuple(
                 max(entry.watermark if entry else 0, self.manifest.delays.watermark(begun))
                 for entry in (before, now)
@@ -169,7 +191,10 @@ class Committer:
     def _is_quiet(self, name: str, followed: Followed) -> bool:
         """A log without new rows is not worth a commit each time: its frontier is said at times."""
         frontier = min(found.frontier for found in followed.reached.values())
-        quiet = frontier - self._said.get(name, 0) < _QUIET and not followed.gaps
+        stands = all(
+            found.next == followed.begin.get(number) for number, found in followed.reached.items()
+        )
+        quiet = stands and frontier - self._said.get(name, 0) < _QUIET and not followed.gaps
         if not quiet:
             self._said[name] = frontier
         return quiet
@@ -248,4 +273,5 @@ class Committer:
             if len(fresh):
                 table = self.catalog.load_table(name)
                 files = write_files(table.metadata, table.io, fresh.combine_chunks())
-                commit_files(self.catalog, name, stamp, files)
+                known = self._known(name, table.metadata)
+                commit_files(self.catalog, name, stamp, files, known=known)

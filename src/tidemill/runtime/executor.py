@@ -26,6 +26,7 @@ from tidemill.runtime.seam import SeamWatch
 from tidemill.runtime.session import build_session, end_jvm, run_settings, stop_session
 from tidemill.runtime.settings import settle
 from tidemill.runtime.signals import STOPPING, on_signals
+from tidemill.runtime.standing import require_checkpoint
 from tidemill.runtime.topics import topic_targets
 from tidemill.sinks.tables import ensure_table
 from tidemill.sinks.writing import Target
@@ -128,6 +129,7 @@ def _drive(
 ) -> RunState:
     manifest, config = work.manifest, work.loaded.config.spark
     catalog = open_catalog(work.loaded)
+    stamps = require_checkpoint(manifest, work.folder, catalog, registry)
     if not read_course(work.folder.path, manifest).is_live:
         for pin in manifest.sources.values():
             open_reader(pin, catalog)  # what is pinned must still be there
@@ -150,7 +152,10 @@ def _drive(
         targets: dict[str, Destination] = {**topics, **prepare_tables(catalog, manifest)}
         archives = {name: slicing.archive for name, slicing in slicings.items()}
         frame = build_frame(work, spark, archives, targets)
-        committer = Committer(manifest, work.folder, catalog, targets, slicings)
+        keep = work.loaded.config.keep_snapshots
+        committer = Committer(
+            manifest, work.folder, catalog, targets, slicings, stamps=stamps, keep=keep
+        )
         seam = None if manifest.ends else SeamWatch(work.loaded, work.folder, manifest)
         logs = None if manifest.ends else LogWatch(work.loaded, work.folder, manifest)
         growth = None if manifest.code else GrowthWatch(work.loaded, manifest)

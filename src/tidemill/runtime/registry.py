@@ -230,6 +230,15 @@ class Registry:
             )  # fmt: skip
             _forget(connection, run)
 
+    def newest_batch(self, run: str) -> tuple[int, int] | None:
+        """The number and the frontier of the run's last batch; None before its first."""
+        with self._connect() as connection:
+            row = connection.execute(
+                "select batch, frontier from batches where run = ? order by batch desc limit 1",
+                (run,),
+            ).fetchone()
+        return None if row is None else (row[0], row[1])
+
     def totals(self, run: str) -> RunTotals:
         """The sums over all committed batches."""
         with self._connect() as connection:

@@ -50,10 +50,14 @@ class RunFolder:
 
     def write_manifest(self, manifest: Manifest) -> None:
         """Once, before the run starts."""
+        from tidemill.archive.durable import sync_files
+
         (self.path / "tables").mkdir(parents=True)
         draft = self.path / "manifest.json.tmp"
         draft.write_text(manifest.to_json(), "utf-8")
+        sync_files([draft])
         draft.replace(self.path / "manifest.json")
+        sync_files([self.path / "manifest.json", self.path])
 
     def has_manifest(self) -> bool:
         """Whether the run was written down."""

@@ -11,20 +11,31 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyiceberg.catalog import Catalog
     from pyiceberg.table import Table
+    from pyiceberg.table.metadata import TableMetadata
 
 _DICTIONARY = 256 * 1024
 """More bytes are spent on ids in vain, at twice the time."""
 _ROW_GROUP = 128 * 1024
 """Rows: a slice or a task that ends within a file decodes little of what it does not take."""
+_VERSIONS = "write.metadata.previous-versions-max"
 PROPERTIES = {
     "format-version": "2",
     "write.parquet.compression-codec": "zstd",
     "write.parquet.dict-size-bytes": str(_DICTIONARY),
     "write.parquet.row-group-limit": str(_ROW_GROUP),
-    "write.metadata.delete-after-commit.enabled": "true",
-    "write.metadata.previous-versions-max": "5",
+    "write.metadata.delete-after-commit.enabled": "false",
+    _VERSIONS: "5",
 }
-"""Commits must stay cheap however many there are: few metadata files are kept."""
+"""Commits must stay cheap however many there are: the metadata names few of its own old versions.
+Their files are not deleted at once, because readers may hold them (``sinks/tidy.py``)."""
+
+
+def keep_old_metadata(metadata: TableMetadata) -> dict[str, str]:
+    """What to change in a table that an earlier version of Tidemill made; empty for all others."""
+    delete, most = "write.metadata.delete-after-commit.enabled", _VERSIONS
+    found = metadata.properties
+    is_ours = found.get(delete) == "true" and found.get(most) == PROPERTIES[most]
+    return {delete: PROPERTIES[delete]} if is_ours else {}
 
 
 def ensure_table(

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidemill.sinks.base import OUTPUT, RESULT_DDL, ROW, Destination, Opened, cut, result
+from tidemill.sinks.vending import Vending
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
@@ -31,6 +32,7 @@ class Target:
     time: str | None
     range: tuple[int, int] | None  # only rows with time in it are kept
     order: tuple[str, ...] = ()  # of the rows within a file
+    vending: Vending | None = None  # for credentials that end before the run does
 
     @classmethod
     def of(
@@ -42,7 +44,8 @@ class Target:
     ) -> Target:
         """The target of a table as it is now; later changes of its schema do not reach the run."""
         slim: dict[str, Any] = {"snapshots": [], "refs": {}, "snapshot_log": [], "metadata_log": []}
-        return cls(table.metadata.model_copy(update=slim), table.io, time, kept, order)
+        metadata = table.metadata.model_copy(update=slim)
+        return cls(metadata, table.io, time, kept, order, Vending.of(table))
 
     def open(self, name: str) -> Opened:
         """A re-run writes new files; only those the commit takes are ever seen."""
@@ -70,7 +73,9 @@ class _OpenTable:
         self._held = []
         if self.target.order:
             rows = rows.sort_by([(column, "ascending") for column in self.target.order])
-        for file in write_files(self.target.metadata, self.target.io, rows):
+        target = self.target
+        io = target.vending.renew(target.io) if target.vending else target.io
+        for file in write_files(target.metadata, io, rows):
             # Spark's own channel from task to driver; nothing is ever unpickled from disk.
             yield result(self.name, pickle.dumps(file), file.record_count, 0)
 
@@ -113,12 +118,15 @@ class BatchWriter:
 
 
 def write_files(metadata: TableMetadata, io: FileIO, rows: pa.Table) -> list[DataFile]:
-    """Data files of these rows, split by the table's partitions."""
+    """Data files of these rows, split by the table's partitions; each knows its partitioning."""
     from pyiceberg.io.pyarrow import _dataframe_to_data_files
 
     try:
-        return list(_dataframe_to_data_files(table_metadata=metadata, df=rows, io=io))
+        files = list(_dataframe_to_data_files(table_metadata=metadata, df=rows, io=io))
     except OverflowError:  # pyiceberg's statistics have no year 10000: such files go without
         blind = {**metadata.properties, "write.metadata.metrics.default": "counts"}
         metadata = metadata.model_copy(update={"properties": blind})
-        return list(_dataframe_to_data_files(table_metadata=metadata, df=rows, io=io))
+        files = list(_dataframe_to_data_files(table_metadata=metadata, df=rows, io=io))
+    for file in files:
+        file.spec_id = metadata.default_spec_id  # pyiceberg leaves it to a manifest's reader
+    return files

@@ -24,7 +24,7 @@ class Ledger:
 
     def after(self, frontier: int) -> Offset | None:
         """The end of the slice that begins at this frontier, if it was decided."""
-        path = self._path(frontier)
+        path = self.path(frontier)
         try:
             return Offset.from_json(json.loads(path.read_text("utf-8")))
         except FileNotFoundError:
@@ -42,7 +42,7 @@ class Ledger:
         draft = self.folder / f"{frontier}.{os.getpid()}.tmp"
         draft.write_text(json.dumps(end.to_json()), "utf-8")
         try:
-            os.link(draft, self._path(frontier))
+            os.link(draft, self.path(frontier))
         except FileExistsError:
             pass
         finally:
@@ -77,7 +77,8 @@ class Ledger:
         """Remove slices that begin before this frontier: no batch can be repeated that far back."""
         for start in self.starts():
             if start < before:
-                self._path(start).unlink(missing_ok=True)
+                self.path(start).unlink(missing_ok=True)
 
-    def _path(self, frontier: int) -> Path:
+    def path(self, frontier: int) -> Path:
+        """Where the decision on the slice is that begins at this frontier."""
         return self.folder / f"{frontier}.json"

@@ -2,7 +2,7 @@ import pyarrow as pa
 import pytest
 
 from tests.sources.archives import open_local
-from tidemill.sinks.transaction import SteadyTransaction
+from tidemill.archive.transaction import SteadyTransaction
 
 
 @pytest.fixture

@@ -1,0 +1,154 @@
+"""What a table says of a run's last batch, and what it means for the batch that comes now.
+
+The stamp is a table property that a commit sets together with the files of its batch. A repeat of a
+batch is the *same* batch: it has the same number, ends at the same frontiers and positions, and
+began where the stamped one began. The same number alone proves nothing: a run whose checkpoint is
+older than its table decides other batches under old numbers.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from tidemill.errors import SinkError
+
+if TYPE_CHECKING:
+    from pyiceberg.manifest import DataFile
+
+_FILES = "files"
+
+
+@dataclass(frozen=True)
+class BatchStamp:
+    """What a commit says of its batch: enough to know it again, and to recover without state."""
+
+    run: str
+    batch: int
+    frontiers: dict[str, int]
+    watermark: int
+    before: dict[str, int] = field(default_factory=dict)  # the frontiers of the batch before
+    positions: dict[str, dict[str, int]] = field(default_factory=dict)  # live: source, partition
+    apart: tuple[str, ...] = ()  # sources that are used twice, and one use was ahead
+    apart_before: tuple[str, ...] = ()  # the same of the batch before
+    closed: tuple[int, ...] = ()  # ms: the watermarks of the batch before, and of this one
+    recovers: str = ""  # the lost run that this one goes on for
+
+    def as_property(self, files: Sequence[DataFile] = ()) -> dict[str, str]:
+        """The table property of the commit; it tells these files from others of a repeat."""
+        value: dict[str, Any] = {
+            "batch": self.batch,
+            "frontiers": self.frontiers,
+            "batchWatermarkMs": self.watermark,
+            "before": self.before,
+            "positions": self.positions,
+            _FILES: digest(files),
+        }
+        told = {
+            "apart": self.apart,
+            "apart_before": self.apart_before,
+            "closed": self.closed,
+            "recovers": self.recovers,
+        }
+        value |= {name: found for name, found in told.items() if found}
+        return {property_name(self.run): json.dumps(value, sort_keys=True)}
+
+    def is_same(self, other: BatchStamp) -> bool:
+        """Whether both are of one batch: same number, same ends, same begin where both tell it."""
+        if (self.batch, self.frontiers) != (other.batch, other.frontiers):
+            return False
+        if self.positions != other.positions:
+            return False
+        told = self.before.keys() & other.before.keys()
+        return all(self.before[source] == other.before[source] for source in told)
+
+
+def property_name(run: str) -> str:
+    """The table property that holds a run's last committed batch."""
+    return f"tidemill.{run}"
+
+
+def read_stamp(properties: Mapping[str, str], run: str) -> BatchStamp | None:
+    """The run's last commit in the table, if there is one."""
+    text = properties.get(property_name(run))
+    if text is None:
+        return None
+    value = json.loads(text)
+    return BatchStamp(
+        run,
+        int(value["batch"]),
+        value["frontiers"],
+        value["batchWatermarkMs"],
+        before=value.get("before", {}),
+        positions=value.get("positions", {}),
+        apart=tuple(value.get("apart", ())),
+        apart_before=tuple(value.get("apart_before", ())),
+        closed=tuple(value.get("closed", ())),
+        recovers=value.get("recovers", ""),
+    )
+
+
+def committed_batch(properties: Mapping[str, str], run: str) -> int:
+    """The last batch of the run in the table, or −1."""
+    found = read_stamp(properties, run)
+    return -1 if found is None else found.batch
+
+
+def holds(properties: Mapping[str, str], run: str, files: Sequence[DataFile]) -> bool:
+    """Whether these very files came with the run's last commit. No file has to be listed for it."""
+    text = properties.get(property_name(run))
+    return text is not None and json.loads(text).get(_FILES) == digest(files)
+
+
+def digest(files: Sequence[DataFile]) -> str:
+    """The names of the files in a few letters: a name is used once, so they tell a write."""
+    names = "\n".join(sorted(file.file_path for file in files))
+    return hashlib.sha256(names.encode()).hexdigest()[:16]
+
+
+def is_repeat(
+    found: BatchStamp | None, ours: BatchStamp, at_start: BatchStamp | None, table: str
+) -> bool:
+    """Whether the table has our batch already, given its stamp now and when the driver started.
+
+    A stamp beyond our batch is in order only while a rewound run repeats what the table had when
+    the driver started. Anything else is the work of another driver, and ours must not go on.
+    """
+    if found is None or found.batch < ours.batch:
+        return False
+    if found.batch > ours.batch:
+        if found == at_start:
+            return True
+        raise SinkError(
+            f"batch {ours.batch} cannot be committed: another driver of the run {ours.run} has "
+            f"committed batch {found.batch} meanwhile",
+            where=f"table {table}",
+            fix="let only one driver go on with a run, and let this one stay stopped",
+            batch=found.batch,
+        )
+    if found.is_same(ours):
+        return True
+    raise SinkError(
+        f"the table has another batch {ours.batch} of the run {ours.run}: {difference(found, ours)}"
+        ". The run's folder is not the one that the table was written from",
+        where=f"table {table}",
+        fix="restore the newer copy of the run's folder, or start the pipeline with "
+        f"'tidemill run PIPELINE --recover-from-archive {ours.run}'",
+        batch=found.batch,
+    )
+
+
+def difference(found: BatchStamp, ours: BatchStamp) -> str:
+    """In which value two stamps of one number differ first."""
+    for name in ("frontiers", "positions", "before"):
+        theirs, own = getattr(found, name), getattr(ours, name)
+        for source in sorted({*theirs, *own} if name != "before" else {*theirs} & {*own}):
+            if theirs.get(source) != own.get(source):
+                return (
+                    f"its {name} of {source} are {theirs.get(source)}, those of this one "
+                    f"{own.get(source)}"
+                )
+    return "they differ"
