@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 from tests.bad_input.shop import RANGE, Shop, events, expected, table
 from tidemill.errors import RunError
 from tidemill.project import Project, load
-from tidemill.runtime.settings import settled
+from tidemill.runtime.settings import settle, settled
 from tidemill.testing import MemoryLog, assert_same_rows, make_project, replay
 
 pytestmark = pytest.mark.spark
@@ -98,6 +98,15 @@ def test_what_the_yaml_does_not_say_has_spark_s_default(spark):
         assert spark.conf.get("spark.sql.mapKeyDedupPolicy") == "EXCEPTION"
     finally:
         spark.conf.unset("spark.sql.caseSensitive")
+
+
+def test_of_two_runs_in_one_session_the_last_one_gives_it_back(foreign):
+    key = "spark.sql.streaming.noDataMicroBatches.enabled"
+    first, second = settle(foreign, {}), settle(foreign, {})
+    first()
+    assert foreign.conf.get(key) == "true", "the second one may only just build its query"
+    second()
+    assert {name: foreign.conf.get(name) for name in FOREIGN} == FOREIGN
 
 
 def test_a_run_does_not_go_on_with_code_that_means_something_else(project, spark):

@@ -7,9 +7,12 @@ must mean what it meant when the run was planned.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
 from tidemill.config.sparksettings import is_meaning, meaning, promised
 from tidemill.errors import RunError
@@ -21,21 +24,45 @@ if TYPE_CHECKING:
     from tidemill.planning.manifest import Manifest
 
 
+@dataclass
+class _Lent:
+    """A session that runs use at the moment: how many, and what it had before the first."""
+
+    runs: int = 0
+    kept: dict[str, str | None] = field(default_factory=dict)
+
+
+_lock = threading.Lock()
+_sessions: WeakKeyDictionary[SparkSession, _Lent] = WeakKeyDictionary()
+
+
 def settle(
     spark: SparkSession, pinned: Mapping[str, str], more: Mapping[str, str] | None = None
 ) -> Callable[[], None]:
     """Give the session the promise's settings, ``pinned`` for what code means, and ``more``.
 
     A setting that changes what code means and is not pinned gets Spark's own default. A query that
-    is started keeps what the session had then. Returns what gives the session its values back.
+    is started keeps what the session had then. Returns what gives the session its values back;
+    where several runs share a session, the last of them does.
     """
     wanted: dict[str, str | None] = {
         key: None for key in spark.conf.getAll if is_meaning(key) and key not in pinned
     }
     wanted |= {**promised(), **pinned, **(more or {})}
-    kept = {key: spark.conf.get(key, None) for key in wanted}
-    _apply(spark, wanted)
-    return lambda: _apply(spark, kept)
+    with _lock:
+        lent = _sessions.setdefault(spark, _Lent())
+        lent.runs += 1
+        lent.kept |= {key: spark.conf.get(key, None) for key in wanted if key not in lent.kept}
+        _apply(spark, wanted)
+
+    def give_back() -> None:
+        with _lock:
+            lent.runs -= 1
+            if lent.runs == 0:
+                _sessions.pop(spark, None)
+                _apply(spark, lent.kept)
+
+    return give_back
 
 
 @contextmanager
