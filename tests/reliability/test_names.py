@@ -50,7 +50,7 @@ def test_a_killed_run_goes_on_under_its_name(tmp_path):
     run = shop.project.registry.named("live")
     assert shop.project.status("live").totals.read < 240
 
-    again = start(shop, *COMMAND, "--until-caught-up")
+    again = start(shop, *COMMAND, "--until", "2026-01-01T06:00Z")
     out, told = again.communicate(timeout=240)
     assert again.returncode == 0, told
     assert out.startswith(f"run {run} (live)\n")
