@@ -24,6 +24,7 @@ def test_a_change_keeps_what_it_does_not_name(tmp_path):
         ({"released": 7, "sources": {"plays": 3, "clicks": 9}}, 3, 7),
         ({"released": 7, "paused": True}, 0, 0),
         ({"cancelled": True}, 0, 0),
+        ({"released": 7, "stopping": True}, 0, 0),
     ],
 )
 def test_what_each_source_may_read(tmp_path, control, plays, clicks):

@@ -1,0 +1,181 @@
+"""Breakages of the protocol, made by hand: for each one a test must fail.
+
+``old`` stands exactly once in its file; it is replaced by ``new`` in a copy of the sources. A
+breakage is found if one of its tests fails.
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Breakage:
+    """One rule of the protocol, broken."""
+
+    rule: str
+    file: str
+    old: str
+    new: str
+    test: str
+
+    @property
+    def is_light(self) -> bool:
+        """Whether its test starts neither Spark nor Kafka."""
+        return not self.test.startswith(("tests/laws", "tests/live", "tests/replay"))
+
+
+BREAKAGES = (
+    Breakage(
+        "a row at exactly the lateness is on time",
+        "sources/verdict.py",
+        "pc.greater_equal(happened, oldest)",
+        "pc.greater(happened, oldest)",
+        "tests/sources/test_verdict.py",
+    ),
+    Breakage(
+        "a row at exactly the skew is on time",
+        "sources/verdict.py",
+        "pc.less_equal(happened, newest)",
+        "pc.less(happened, newest)",
+        "tests/sources/test_verdict.py",
+    ),
+    Breakage(
+        "a row behind a live slice's start is late by the clock",
+        "sources/verdict.py",
+        "inside = pc.and_(inside, pc.greater_equal(at, floor))",
+        "pass",
+        "tests/sources/test_reading.py",
+    ),
+    Breakage(
+        "the mark lies 1 ms before the frontier",
+        "sources/slicing.py",
+        "mark=high + pin.skew - MILLISECOND if index == 0 else None",
+        "mark=high + pin.skew if index == 0 else None",
+        "tests/sources/test_slicing.py",
+    ),
+    Breakage(
+        "one task of a slice carries the mark",
+        "sources/slicing.py",
+        "mark=high + pin.skew - MILLISECOND if index == 0 else None",
+        "mark=high + pin.skew - MILLISECOND if index == 1 else None",
+        "tests/sources/test_slicing.py",
+    ),
+    Breakage(
+        "a slice is decided once: the first decision holds",
+        "sources/ledger.py",
+        "os.link(draft, self._path(frontier))",
+        "os.replace(draft, self._path(frontier)); draft.touch()",
+        "tests/sources/test_route.py",
+    ),
+    Breakage(
+        "a missing decision stops the run",
+        "sources/ledger.py",
+        "            if following is None:\n                raise RunError(",
+        "            if following is None:\n                return found\n                raise RunError(",
+        "tests/sources/test_route.py",
+    ),
+    Breakage(
+        "an open transaction holds the frontier at its first hidden row",
+        "planning/live.py",
+        "found = min(found, view.hidden)",
+        "pass",
+        "tests/planning/test_live.py tests/sources/test_liveslices.py",
+    ),
+    Breakage(
+        "the frontier stays behind the clock by the slack",
+        "planning/live.py",
+        "found = min(clock - slack, start + widest)",
+        "found = min(clock, start + widest)",
+        "tests/planning/test_live.py tests/sources/test_liveslices.py",
+    ),
+    Breakage(
+        "a slice ends before the first row beyond its budget",
+        "planning/live.py",
+        "max(view.full, start + MILLISECOND)",
+        "max(view.full + MILLISECOND, start + MILLISECOND)",
+        "tests/planning/test_live.py tests/sources/test_liveslices.py",
+    ),
+    Breakage(
+        "a fold's watermark is the frontier less the lateness",
+        "folds/watermark.py",
+        "frontier - self.lateness[source]\n",
+        "frontier\n",
+        "tests/folds/test_watermark.py",
+    ),
+    Breakage(
+        "the slowest source holds a fold's watermark",
+        "folds/watermark.py",
+        "return min(open_ends) - self.behind if open_ends else FOREVER_MICROS",
+        "return max(open_ends) - self.behind if open_ends else FOREVER_MICROS",
+        "tests/folds/test_watermark.py",
+    ),
+    Breakage(
+        "a damaged state file stops the run",
+        "folds/state.py",
+        "if _checksum(table) != expected:",
+        "if False:",
+        "tests/folds/test_state.py",
+    ),
+    Breakage(
+        "a missing side file stops the commit",
+        "sources/sidefile.py",
+        "except (FileNotFoundError, pa.ArrowInvalid) as error:",
+        "except FileNotFoundError:\n            continue\n        except pa.ArrowInvalid as error:",
+        "tests/sources/test_sidefile.py",
+    ),
+    Breakage(
+        "late rows and dead rows are told apart",
+        "sources/verdict.py",
+        'return reason not in (None, "late", "future", CLOCK)',
+        'return reason not in (None, "late", "future")',
+        "tests/sources/test_verdict.py tests/sources/test_reading.py",
+    ),
+    Breakage(
+        "a stream used twice: a slice belongs to the batch of its first use",
+        "runtime/offsets.py",
+        "now.furthest(source)",
+        "now.slowest()[source]",
+        "tests/runtime/test_offsets.py",
+    ),
+    Breakage(
+        "a second driver of a run is refused",
+        "runtime/lease.py",
+        "fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)\n            return True",
+        "return True",
+        "tests/runtime/test_lease.py",
+    ),
+    Breakage(
+        "a new driver waits for the old JVM",
+        "runtime/lease.py",
+        "        _await_old_jvm(folder, run)\n",
+        "",
+        "tests/runtime/test_lease.py",
+    ),
+    Breakage(
+        "pause, cancel and stop release nothing",
+        "sources/control.py",
+        "if control.paused or control.cancelled or control.stopping:",
+        "if control.paused or control.cancelled:",
+        "tests/sources/test_control.py",
+    ),
+    Breakage(
+        "the input reaches the lateness beyond the range's end",
+        "planning/ranges.py",
+        "output.end + margins.look_ahead + lateness",
+        "output.end + margins.look_ahead",
+        "tests/planning/test_ranges.py",
+    ),
+    Breakage(
+        "the input begins the skew before the range",
+        "planning/ranges.py",
+        "output.start - margins.warm_up - skew",
+        "output.start - margins.warm_up",
+        "tests/planning/test_ranges.py",
+    ),
+    Breakage(
+        "files are read whole at the edge of a slice",
+        "sources/tasks.py",
+        "extent.first < end and extent.last >= start",
+        "extent.first < end and extent.last > start",
+        "tests/sources/test_tasks.py tests/sources/test_iceberg.py",
+    ),
+)

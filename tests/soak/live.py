@@ -1,0 +1,93 @@
+"""Thousands of live batches with Spark and Kafka: a fold over a topic that never falls silent."""
+
+import threading
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+from pyspark.sql import SparkSession
+
+from tests.kafka.broker import Broker
+from tests.live.yard import Yard
+from tests.soak.bookkeeping import counted_queries
+from tests.soak.tenths import Tenths, count_files
+from tidemill.planning.manifest import Manifest
+from tidemill.project import RunResult, Until
+from tidemill.runtime.results import Progress
+
+_PIPELINE = "counted"
+_LOOKS = 50
+"""How often memory and files are looked at."""
+
+
+@dataclass
+class _Watch:
+    """Notes what every batch took."""
+
+    yard: Yard
+    found: Tenths
+    queries: list[int]
+    began: float = field(default_factory=time.perf_counter)
+    asked: int = 0
+    run: str = ""
+
+    def start(self, manifest: Manifest) -> None:
+        self.run, self.began = manifest.run, time.perf_counter()
+
+    def note(self, progress: Progress) -> None:
+        number, now = progress.batch.batch, time.perf_counter()
+        tenth = self.found.of(number)
+        if number:  # the first one starts Python processes
+            tenth.seconds.append(now - self.began)
+            tenth.queries += self.queries[0] - self.asked
+        if number % max(1, self.found.batches // _LOOKS) == 0:
+            tenth.memory = max(tenth.memory, self._memory())
+            tenth.files = max(tenth.files, count_files(self._kept()))
+        if number + 1 == self.found.batches:
+            self.yard.project.stop(self.run)
+        self.began, self.asked = time.perf_counter(), self.queries[0]
+
+    def _memory(self) -> int:
+        """What the driver's Python holds, and what is left in the JVM's heap after a collection."""
+        assert self.yard.spark is not None
+        runtime = self.yard.spark._jvm.java.lang.Runtime.getRuntime()
+        runtime.gc()
+        heap = runtime.totalMemory() - runtime.freeMemory()
+        return int(heap + psutil.Process().memory_info().rss)
+
+    def _kept(self) -> list[Path]:
+        """The run's folder, and the metadata of the tables; data files are the product."""
+        home = self.yard.project.loaded.home
+        return [home / "runs" / self.run, *home.rglob("metadata")]
+
+
+def soak_live(
+    folder: Path, broker: Broker, spark: SparkSession, batches: int
+) -> tuple[Tenths, RunResult]:
+    """A live run of so many batches; nothing that was produced may be missing."""
+    topic = f"soak-{batches}"
+    broker.create_topic(topic, partitions=2)
+    yard, done = Yard(folder, broker, topic, spark), threading.Event()
+    made = [0]
+
+    def chatter() -> None:
+        while not done.wait(0.25):
+            yard.produce(made[0], 5, 2)
+            made[0] += 5
+
+    talk = threading.Thread(target=chatter, daemon=True)
+    talk.start()
+    try:
+        with counted_queries() as queries:
+            watch = _Watch(yard, Tenths(batches), queries)
+            yard.project.run(
+                _PIPELINE, begin="earliest", trigger="100 ms", until=Until(length="4 h"),
+                spark=spark, on_start=watch.start, on_progress=watch.note,
+            )  # fmt: skip
+    finally:
+        done.set()
+        talk.join()
+    result = yard.project.resume(watch.run, until=Until(caught_up=True), spark=spark)
+    assert result.totals.read == made[0], f"{result.totals.read} of {made[0]} rows were read"
+    return watch.found, result
