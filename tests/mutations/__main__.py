@@ -51,9 +51,9 @@ def try_out(breakage: Breakage) -> Outcome:
 
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__)
-    arguments.add_argument("--only", default="", help="rules with this text")
+    arguments.add_argument("--only", default="", help="rules or files with this text")
     given = arguments.parse_args()
-    chosen = [found for found in BREAKAGES if given.only in found.rule]
+    chosen = [found for found in BREAKAGES if given.only in f"{found.rule} {found.file}"]
     outcomes = []
     for breakage in chosen:
         outcome = try_out(breakage)
