@@ -41,8 +41,10 @@ format: $(READY)  ## format the code
 bench: $(READY)  ## compare with peers in one run; writes docs/performance.md
 	@$(BIN)/python -m bench
 
-torture: $(READY)  ## long: kill drivers at random moments; writes docs/reliability.md
+torture: $(READY)  ## long: kills, faults at every step, breakages, a soak; writes docs/reliability.md
 	@$(BIN)/python -m tests.torture
+	@$(BIN)/python -m tests.mutations
+	@$(BIN)/python -m tests.soak
 
 docs: $(READY)  ## write the generated references (YAML, CLI)
 	@$(BIN)/python tools/references.py

@@ -7,15 +7,12 @@ several such ranges, with commas), or all; the lines of the others stay as they 
 """
 
 import argparse
-import platform
 import random
 import re
 import tempfile
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime
-from importlib import metadata
 from pathlib import Path
 
 from tests.faults.campaign import Campaign, Combination, all_combinations
@@ -25,23 +22,12 @@ from tests.kafka.broker import Broker
 from tests.live.seam import Play, Scenario, SeamYard
 from tests.live.victim import Victims
 from tests.reliability.scenario import RANGE, Yard, random_kills, worker_kills
+from tests.report import kept_sections, when, write_sections
 from tidemill.config import SparkConfig
 from tidemill.runtime.session import build_session
 
 _LANES = 2
 """So many combinations of faults are played at a time: most of one is waiting."""
-REPORT = Path(__file__).parents[1] / "docs" / "reliability.md"
-_HEAD = """# Reliability
-
-What `make torture` saw. Unless a section says something else, every line is one backfill of half a
-day (19 slices) whose driver (or one of Spark's Python workers) was killed with `kill -9` at a
-random moment, resumed (sometimes by two processes at once, often while the old JVM still lived),
-and compared with an undisturbed run: output, late and dead rows equal as multisets, no data file
-referenced twice, counts equal.
-
-`make test` does the same with fixed seeds, and kills the driver after every single step of a
-commit in turn.
-"""
 _SEAM = """\
 Every line is one run from history into the live log of a real Kafka broker, with a fold or with
 Spark's own window. The seed chooses how the log's partitions are weighted (one of 0 stays
@@ -169,7 +155,7 @@ def fault_campaign(folder: Path, chosen: list[Combination]) -> int:
                     number = outcome.combination.number
                     lines[number] = line(outcome)
                     print(lines[number], flush=True)
-                    _write({TITLE: section(lines, _when())})
+                    write_sections({TITLE: section(lines, when())})
         finally:
             campaign.end()
     return failures
@@ -177,44 +163,26 @@ def fault_campaign(folder: Path, chosen: list[Combination]) -> int:
 
 def _old_lines(title: str) -> dict[int, str]:
     """The lines of an earlier report that begin with a number."""
-    found = re.findall(r"^\| (\d+) (\|.*\|)$", _kept().get(title, ""), re.MULTILINE)
+    found = re.findall(r"^\| (\d+) (\|.*\|)$", kept_sections().get(title, ""), re.MULTILINE)
     return {int(number): f"| {number} {rest}" for number, rest in found}
 
 
 def _tell(title: str, about: str, lines: list[str], failures: int) -> None:
     """Print the last line and write the report: a campaign takes long, and may be cut short."""
     print(lines[-1], flush=True)
-    _write({title: _section(title, about, lines, failures)})
+    write_sections({title: _section(title, about, lines, failures)})
 
 
 def _section(title: str, about: str, lines: list[str], failures: int) -> str:
     head = [
         f"## {title}",
         "",
-        f"{about} **{len(lines) - failures} of {len(lines)} equal** ({_when()}).",
+        f"{about} **{len(lines) - failures} of {len(lines)} equal** ({when()}).",
         "",
         "| seed | what happened | took | result |",
         "|---|---|---|---|",
     ]
     return "\n".join([*head, *lines, ""])
-
-
-def _when() -> str:
-    versions = ", ".join(f"{name} {metadata.version(name)}" for name in ("pyspark", "pyiceberg"))
-    return f"{datetime.now(UTC):%Y-%m-%d}, Python {platform.python_version()}, {versions}"
-
-
-def _kept() -> dict[str, str]:
-    """The sections of an earlier report."""
-    before = REPORT.read_text("utf-8").split("\n## ")[1:] if REPORT.exists() else []
-    return {part.splitlines()[0]: f"## {part}" for part in before}
-
-
-def _write(made: dict[str, str]) -> None:
-    """The new sections, and those of an earlier report that were not made again."""
-    sections = {**_kept(), **made}.values()
-    text = "\n".join([_HEAD, *(part.rstrip() + "\n" for part in sections)])
-    REPORT.write_text(text, "utf-8")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,7 @@
-"""``python -m tests.mutations [--only TEXT]``: break every rule once; a test must fail each time."""
+"""``python -m tests.mutations [--only TEXT]``: break every rule once; a test must fail each time.
+
+A whole round is written into docs/reliability.md.
+"""
 
 import argparse
 import os
@@ -11,7 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.mutations.breakages import BREAKAGES, Breakage
+from tests.report import when, write_sections
 
+TITLE = "Broken on purpose"
+_ABOUT = """\
+Every line is a rule of the protocol that was broken by hand in a copy of the sources
+(`tests/mutations/breakages.py` has the change), and the first test that failed of it."""
 ROOT = Path(__file__).parents[2]
 _LONGEST = 900
 
@@ -42,7 +50,7 @@ def try_out(breakage: Breakage) -> Outcome:
             capture_output=True, text=True, check=False,
         )  # fmt: skip
     failed = [line for line in found.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
-    caught = failed[0].split(" ")[1] if found.returncode == 1 and failed else None
+    caught = failed[0].split(" ")[1].split("[")[0] if found.returncode == 1 and failed else None
     if found.returncode not in (0, 1):
         caught = None
         print(found.stdout[-2000:], found.stderr[-2000:])
@@ -61,8 +69,29 @@ def main() -> None:
         verdict = outcome.caught_by or "NOT CAUGHT"
         print(f"{outcome.seconds:5.0f} s  {breakage.rule}: {verdict}", flush=True)
     missed = [outcome for outcome in outcomes if outcome.caught_by is None]
+    if len(outcomes) == len(BREAKAGES):
+        write_sections({TITLE: _section(outcomes)})
     print(f"{len(outcomes) - len(missed)} of {len(outcomes)} caught")
     raise SystemExit(1 if missed else 0)
+
+
+def _section(outcomes: list[Outcome]) -> str:
+    caught = sum(outcome.caught_by is not None for outcome in outcomes)
+    head = [
+        f"## {TITLE}",
+        "",
+        f"{_ABOUT} **{caught} of {len(outcomes)} caught** ({when()}).",
+        "",
+        "| rule | broken in | caught by |",
+        "|---|---|---|",
+    ]
+    return "\n".join([*head, *map(_line, outcomes), ""])
+
+
+def _line(outcome: Outcome) -> str:
+    made = outcome.breakage
+    test = "**nothing**" if outcome.caught_by is None else f"`{outcome.caught_by}`"
+    return f"| {made.rule} | `{made.file}` | {test} |"
 
 
 if __name__ == "__main__":

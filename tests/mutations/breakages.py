@@ -70,7 +70,8 @@ BREAKAGES = (
         "a missing decision stops the run",
         "sources/ledger.py",
         "            if following is None:\n                raise RunError(",
-        "            if following is None:\n                return found\n                raise RunError(",
+        "            if following is None:\n                return found\n            if False:\n"
+        "                raise RunError(",
         "tests/sources/test_route.py",
     ),
     Breakage(

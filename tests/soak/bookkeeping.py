@@ -172,11 +172,18 @@ def _decide(start: Offset, widest: int, rate: int | None) -> Offset:
 
 
 def _project(folder: Path) -> Project:
-    live = {"type": "kafka", "brokers": "127.0.0.1:1", "topic": "t", "schema": "n long, t timestamp"}
+    live = {
+        "type": "kafka",
+        "brokers": "127.0.0.1:1",
+        "topic": "t",
+        "schema": "n long, t timestamp",
+    }
     archive = {"type": "iceberg", "table": "events.plays", "ingest_time": "ingest_ts"}
     sink = {"table": "marts.soak", "time": "t"}
     config = {
-        "streams": {SOURCE: {"event_time": "t", "lateness": "1 s", "live": live, "archive": archive}},
+        "streams": {
+            SOURCE: {"event_time": "t", "lateness": "1 s", "live": live, "archive": archive}
+        },
         "pipelines": {"soak": {"entry": "pipelines:soak", "sinks": {"output": sink}}},
     }
     folder.mkdir(parents=True, exist_ok=True)

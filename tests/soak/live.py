@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
+import yaml
 from pyspark.sql import SparkSession
 
 from tests.kafka.broker import Broker
@@ -69,6 +70,9 @@ def soak_live(
     topic = f"soak-{batches}"
     broker.create_topic(topic, partitions=2)
     yard, done = Yard(folder, broker, topic, spark), threading.Event()
+    config = yaml.safe_load((folder / "tidemill.yaml").read_text("utf-8"))
+    config["keep_snapshots"] = "1 min"  # so that the files of old snapshots go while we look
+    (folder / "tidemill.yaml").write_text(yaml.safe_dump(config), "utf-8")
     made = [0]
 
     def chatter() -> None:
