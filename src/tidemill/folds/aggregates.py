@@ -6,21 +6,23 @@ parts, not its rows.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
 import polars as pl
 import pyarrow as pa
 
-from tidemill.errors import PlanError, nearest
+from tidemill.errors import PlanError, RunError, nearest
 from tidemill.folds.base import META, TIME, Input
+from tidemill.folds.exactsums import PART, add_parts, add_sums, finish_sums
 from tidemill.folds.frames import polars_types
 
 Wanted: TypeAlias = Mapping[str, str | tuple[str, str]]
 
 FUNCTIONS = ("collect", "count", "first", "last", "max", "mean", "min", "n_unique", "sum")
 _WIDEST_DECIMAL = 38
+_WHOLE = pa.decimal128(_WIDEST_DECIMAL, 0)
 _ROOM = 10
 """Digits a sum of decimals may grow by, as in Spark."""
 
@@ -54,12 +56,26 @@ class Aggregate:
             return pa.decimal128(min(_WIDEST_DECIMAL, kind.precision + _ROOM), kind.scale)
         return pa.float64() if pa.types.is_floating(kind) else pa.int64()
 
+    def _part_type(self) -> pa.DataType:
+        """What holds a sum while it grows; 64-bit numbers need more, or it would wrap around."""
+        if self.is_exact_sum:
+            return PART
+        return _WHOLE if self.kind == pa.int64() else self._sum_type()
+
+    @property
+    def is_exact_sum(self) -> bool:
+        """Whether it adds floating point numbers, which takes more than an expression."""
+        return self.function in ("sum", "mean") and pa.types.is_floating(self.kind)
+
     @property
     def parts(self) -> list[pa.Field]:
         """The columns of a part."""
         name = self.name
+        summed = pa.field(name, self._part_type())
+        if self.function == "sum":
+            return [summed]
         if self.function == "mean":
-            return [pa.field(name, self._sum_type()), pa.field(f"{name}_count", pa.int64())]
+            return [summed, pa.field(f"{name}_count", pa.int64())]
         if self.function == "n_unique":
             return [pa.field(name, pa.list_(pa.field("element", self.kind)))]
         if self.function == "collect":
@@ -75,47 +91,39 @@ class Aggregate:
         places = [pa.field(column, self.meta) for column in self.positions]
         return [pa.field("time", TIME), *places, pa.field("value", self.kind)]
 
-    def lift(self) -> list[pl.Expr]:
-        """One row as a part."""
-        name, value = self.name, pl.col(self.column) if self.column else pl.lit(None)
-        types = polars_types(pa.schema(self.parts))
-        time = pl.col(self.time).alias("time")
-        if self.function == "count":
-            one = pl.lit(1, pl.Int64) if self.column is None else value.is_not_null()
-            return [one.cast(pl.Int64).alias(name)]
-        if self.function == "mean":
-            return [value.cast(types[name]).alias(name),
-                    value.is_not_null().cast(pl.Int64).alias(f"{name}_count")]  # fmt: skip
-        if self.function == "n_unique":
-            return [pl.concat_list(value).cast(types[name]).alias(name)]
-        if self.function == "collect":
-            placed = pl.struct(time, *self.positions, value.alias("value"))
-            return [pl.concat_list(placed).cast(types[name]).alias(name)]
-        if self.function in ("first", "last"):
-            places = [pl.col(column).alias(f"{name}_{column}") for column in self.positions]
-            return [value.alias(name), time.alias(f"{name}_time"), *places]
-        return [value.cast(types[name]).alias(name)]
-
     def gather(self) -> list[pl.Expr]:
-        """Rows of one group as one part: lift and merge at once, without a part for each row."""
+        """Rows of one group as one part; without the part of an exact sum."""
         name, value = self.name, pl.col(self.column) if self.column else pl.lit(None)
-        types = polars_types(pa.schema(self.parts))
         if self.function == "count":
             return [(value.count() if self.column else pl.len()).cast(pl.Int64).alias(name)]
-        if self.function == "mean":
-            return [_sum(value.cast(types[name])).alias(name),
-                    value.count().cast(pl.Int64).alias(f"{name}_count")]  # fmt: skip
-        if self.function == "sum":
-            return [_sum(value.cast(types[name])).alias(name)]
+        if self.function in ("sum", "mean"):
+            counted = value.count().cast(pl.Int64).alias(f"{name}_count")
+            return [*self._summed(value), *([counted] if self.function == "mean" else [])]
         if self.function == "n_unique":
-            return [value.drop_nulls().unique().sort().alias(name)]
+            return [self._one_zero(value).drop_nulls().unique().sort().alias(name)]
         if self.function == "collect":
             places = [pl.col(self.time).alias("time"), *map(pl.col, self.positions)]
             placed = pl.struct(*places, value.alias("value"))
             return [self._sorted(placed, value, places).alias(name)]
         if self.function in ("first", "last"):
             return self._pick(value, [pl.col(self.time), *map(pl.col, self.positions)])
-        return [(value.min() if self.function == "min" else value.max()).alias(name)]
+        return [self._extreme(value)]
+
+    def _extreme(self, value: pl.Expr) -> pl.Expr:
+        value = self._one_zero(value)
+        return (value.min() if self.function == "min" else value.max()).alias(self.name)
+
+    def _one_zero(self, value: pl.Expr) -> pl.Expr:
+        """With 0.0 for -0.0: they are equal, and which of the two comes first is chance."""
+        return value + 0.0 if pa.types.is_floating(self.kind) else value
+
+    def _summed(self, value: pl.Expr) -> list[pl.Expr]:
+        """The sum of whole numbers or decimals; null when there is nothing to add, as in SQL."""
+        if self.is_exact_sum:
+            return []
+        part = polars_types(pa.schema(self.parts))[self.name]
+        wide = value.cast(pl.Int128 if self.kind == pa.int64() else part)
+        return [pl.when(wide.count() > 0).then(wide.sum()).cast(part).alias(self.name)]
 
     def nothing(self) -> list[pl.Expr]:
         """A part of no rows, to be finished, not merged."""
@@ -127,18 +135,16 @@ class Aggregate:
         return [pl.lit(blank.get(part), kind).alias(part) for part, kind in types.items()]
 
     def merge(self) -> list[pl.Expr]:
-        """Parts of one group as one part, in any order of the parts."""
+        """Parts of one group as one, in any order of the parts; without that of an exact sum."""
         name, own = self.name, pl.col(self.name)
         if self.function == "count":
             return [own.sum()]
         if self.function == "sum":
-            return [_sum(own)]
+            return self._summed(own)
         if self.function == "mean":
-            return [_sum(own), pl.col(f"{name}_count").sum()]
-        if self.function == "min":
-            return [own.min()]
-        if self.function == "max":
-            return [own.max()]
+            return [*self._summed(own), pl.col(f"{name}_count").sum()]
+        if self.function in ("min", "max"):
+            return [self._extreme(own)]
         if self.function == "n_unique":
             return [own.explode().drop_nulls().unique().sort().alias(name)]
         if self.function == "collect":
@@ -156,11 +162,17 @@ class Aggregate:
     def _sorted(self, each: pl.Expr, value: pl.Expr, places: list[pl.Expr]) -> pl.Expr:
         """In the order of events. Rows made from one row have one place: the value decides."""
         by = places if pa.types.is_nested(self.kind) else [*places, value]
+        if pa.types.is_floating(self.kind):  # 0.0 and -0.0 are equal, and not the same
+            by = [*by, 1 / value]
         return each.sort_by(by, nulls_last=True)
 
     def finish(self) -> pl.Expr:
         """The output column of a part that is complete."""
         own = pl.col(self.name)
+        if self.is_exact_sum:
+            own = own.map_batches(finish_sums, return_dtype=pl.Float64)
+        elif self.function == "sum" and self.kind == pa.int64():
+            return own.map_batches(self._in_64_bits, return_dtype=pl.Int64)
         if self.function == "mean":
             return (own.cast(pl.Float64) / pl.col(f"{self.name}_count")).alias(self.name)
         if self.function == "n_unique":
@@ -169,10 +181,48 @@ class Aggregate:
             return own.list.eval(pl.element().struct.field("value").drop_nulls()).alias(self.name)
         return own
 
+    def _in_64_bits(self, sums: pl.Series) -> pl.Series:
+        try:
+            return sums.cast(pl.Int64)
+        except pl.exceptions.InvalidOperationError:
+            raise RunError(
+                f"the aggregate {self.name!r}, a sum of {self.column!r}, is larger than 64 bits",
+                fix=f"cast {self.column} to decimal(28, 0) before the fold: its sum has more room",
+            ) from None
 
-def _sum(column: pl.Expr) -> pl.Expr:
-    """A sum that is null when there is nothing to add, as in SQL."""
-    return pl.when(column.count() > 0).then(column.sum())
+
+@dataclass(frozen=True)
+class Grouping:
+    """Rows or parts of one group as one part. ``made`` are expressions for columns beside it."""
+
+    by: tuple[str, ...]
+    aggregates: tuple[Aggregate, ...]
+    is_ordered: bool = False  # groups come out in the order in which they begin
+
+    def gather(self, rows: pl.DataFrame, made: Iterable[pl.Expr]) -> pl.DataFrame:
+        """Rows as parts."""
+        parts = [part for aggregate in self.aggregates for part in aggregate.gather()]
+        groups = self._groups(rows, [*made, *parts])
+        return groups.with_columns(
+            add_sums(groups, rows, self.by, str(aggregate.column)).alias(aggregate.name)
+            for aggregate in self.aggregates
+            if aggregate.is_exact_sum
+        )
+
+    def merge(self, pieces: pl.DataFrame, made: Iterable[pl.Expr]) -> pl.DataFrame:
+        """Parts as fewer parts, in any order of the parts."""
+        parts = [part for aggregate in self.aggregates for part in aggregate.merge()]
+        groups = self._groups(pieces, [*made, *parts])
+        return groups.with_columns(
+            add_parts(groups, pieces, self.by, aggregate.name).alias(aggregate.name)
+            for aggregate in self.aggregates
+            if aggregate.is_exact_sum
+        )
+
+    def _groups(self, frame: pl.DataFrame, made: Iterable[pl.Expr]) -> pl.DataFrame:
+        """What expressions tell of the groups."""
+        groups = frame.lazy().group_by(*self.by, maintain_order=self.is_ordered).agg(*made)
+        return groups.collect(engine="in-memory" if self.is_ordered else "streaming")
 
 
 def bind_aggregates(rows: Input, wanted: Wanted) -> tuple[Aggregate, ...]:

@@ -8,9 +8,8 @@ from datetime import timedelta
 import numpy as np
 import polars as pl
 import pyarrow as pa
-from polars.dataframe.group_by import GroupBy
 
-from tidemill.folds.aggregates import Aggregate, Wanted, bind_aggregates, needed
+from tidemill.folds.aggregates import Aggregate, Grouping, Wanted, bind_aggregates, needed
 from tidemill.folds.base import TIME, BoundFold, Input, Passing
 from tidemill.folds.frames import (
     empty,
@@ -105,9 +104,9 @@ class BoundSessions(BoundFold):
         made = [first.alias(_START), last.alias(_END)]
         if self.half is not None:
             made += [first.alias(_BEGUN), pl.len().cast(pl.Int64).alias(_EVENTS)]
-        gathered = (part for aggregate in self.aggregates for part in aggregate.gather())
-        groups = self._number(ordered, time, time)
-        return groups.agg(pl.col(self.keys).first(), *made, *gathered).select(self.parts.names)
+        numbered = self._number(ordered, time, time)
+        pieces = self._pieces.gather(numbered, [pl.col(self.keys).first(), *made])
+        return pieces.select(self.parts.names)
 
     def step(
         self, state: pl.DataFrame, parts: pl.DataFrame, passing: Passing
@@ -126,18 +125,19 @@ class BoundSessions(BoundFold):
         made = [pl.col(_START).min(), pl.col(_END).max()]
         if self.half is not None:
             made += [pl.col(_BEGUN).min(), pl.col(_EVENTS).sum()]
-        return self._number(ordered, _START, _END).agg(
-            pl.col("activity", "half", *self.keys).first(),
-            *made,
-            *(part for aggregate in self.aggregates for part in aggregate.merge()),
-        )
+        numbered = self._number(ordered, _START, _END)
+        shared = pl.col("activity", "half", *self.keys).first()
+        return self._pieces.merge(numbered, [shared, *made])
 
-    def _number(self, ordered: pl.DataFrame, start: str, end: str) -> GroupBy:
-        """Rows that are one piece, as a group; activities and halves have numbers, too."""
+    @property
+    def _pieces(self) -> Grouping:
+        return Grouping(("piece",), self.aggregates, is_ordered=True)
+
+    def _number(self, ordered: pl.DataFrame, start: str, end: str) -> pl.DataFrame:
+        """Rows with the number of the piece that they are part of, its activity and its half."""
         activity = self._begins(ordered, start, end).cum_sum()
         numbered = ordered.with_columns(activity=activity, half=self._half(micros(start)))
-        numbered = numbered.with_columns(piece=runs(["activity", "half"]).set_sorted())
-        return numbered.group_by("piece", maintain_order=True)
+        return numbered.with_columns(piece=runs(["activity", "half"]).set_sorted())
 
     def _begins(self, ordered: pl.DataFrame, start: str, end: str) -> pl.Series:
         """1 where an activity begins: further than the gap from all that came before in its key.
@@ -192,16 +192,14 @@ class BoundSessions(BoundFold):
         numbered = pieces.with_columns(piece=runs(["activity", "session"]))
         again = pl.col("piece") == pl.col("piece").shift(1)
         several = (again | again.shift(-1)).fill_null(value=False)
-        merged = (
-            numbered.filter(several)
-            .group_by("piece", maintain_order=True)
-            .agg(
+        merged = self._pieces.merge(
+            numbered.filter(several),
+            [
                 pl.col(self.keys).first(),
                 pl.col(_START).filter(pl.col(_EVENTS) > 0).min(),
                 pl.col(_END).filter(pl.col(_EVENTS) > 0).max(),
                 pl.col(_EVENTS).sum(),
-                *(part for aggregate in self.aggregates for part in aggregate.merge()),
-            )
+            ],
         )
         parts = [part.name for aggregate in self.aggregates for part in aggregate.parts]
         columns = [*self.keys, _START, _END, _EVENTS, *parts]

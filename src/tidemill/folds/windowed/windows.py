@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import polars as pl
 import pyarrow as pa
 
-from tidemill.folds.aggregates import Aggregate, Wanted, bind_aggregates, needed
+from tidemill.folds.aggregates import Aggregate, Grouping, Wanted, bind_aggregates, needed
 from tidemill.folds.base import TIME, BoundFold, Input, Passing
 from tidemill.folds.frames import empty, micros, polars_types, stack
 from tidemill.folds.windowed.panes import (
@@ -85,16 +85,10 @@ class BoundWindows(BoundFold):
         """Rows as panes."""
         time = pl.col(self.source.time)
         ends = [time.min().alias(EARLIEST), time.max().alias(_LATEST)]
-        return (
-            rows.lazy()
-            .group_by(*self.keys, self.panes.pane(self.source.time))
-            .agg(
-                *(ends[:1] if self.empty_for is None else ends),
-                *(part for aggregate in self.aggregates for part in aggregate.gather()),
-            )
-            .select(self.parts.names)
-            .collect(engine="streaming")
-        )
+        grouping = Grouping((*self.keys, PANE), self.aggregates)
+        placed = rows.with_columns(self.panes.pane(self.source.time))
+        made = grouping.gather(placed, ends[:1] if self.empty_for is None else ends)
+        return made.select(self.parts.names)
 
     def step(
         self, state: pl.DataFrame, parts: pl.DataFrame, passing: Passing
@@ -117,9 +111,7 @@ class BoundWindows(BoundFold):
         ends = [pl.col(EARLIEST).min()]
         if self.empty_for is not None:
             ends.append(pl.col(_LATEST).max())
-        parts = (part for aggregate in self.aggregates for part in aggregate.merge())
-        merged = panes.lazy().group_by(*self.keys, by).agg(*ends, *parts)
-        return merged.collect(engine="streaming")
+        return Grouping((*self.keys, by), self.aggregates).merge(panes, ends)
 
     @property
     def _numbered(self) -> list[str]:
