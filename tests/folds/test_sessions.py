@@ -1,5 +1,7 @@
 """Sessions under the slicing law and the locality law, against an oracle in plain Python."""
 
+import math
+
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -22,7 +24,10 @@ from tidemill.folds.sessions import bind_sessions
 
 GAP, LONGEST = 15, 40
 SCHEMA = pa.schema(
-    [("trial", pa.int64()), ("user", pa.int64()), ("at", TIME), ("seconds", pa.int64())]
+    [
+        *(("trial", pa.int64()), ("user", pa.int64()), ("at", TIME), ("seconds", pa.int64())),
+        ("share", pa.float64()),
+    ]
 )
 AGG = {
     "plays": "count",
@@ -34,6 +39,8 @@ AGG = {
     "last": ("last", "seconds"),
     "kinds": ("n_unique", "seconds"),
     "all": ("collect", "seconds"),
+    "shares": ("sum", "share"),
+    "mean_share": ("mean", "share"),
 }
 
 
@@ -50,6 +57,7 @@ def row(at):
             "user": st.one_of(st.none(), st.integers(1, 2)),
             "at": st.just(moment(at)),
             "seconds": st.one_of(st.none(), st.integers(0, 3)),
+            "share": st.one_of(st.none(), st.sampled_from([0.1, 0.7, -1e-30, 1e17])),
         }
     )
 
@@ -83,6 +91,7 @@ def finish(user, events):
     if not events:
         return []
     values = [e["seconds"] for e in events if e["seconds"] is not None]
+    shares = [e["share"] for e in events if e["share"] is not None]
     return [
         {
             "trial": user[0],
@@ -98,6 +107,8 @@ def finish(user, events):
             "last": events[-1]["seconds"],
             "kinds": len(set(values)),
             "all": values,
+            "shares": math.fsum(shares) if shares else None,
+            "mean_share": math.fsum(shares) / len(shares) if shares else None,
             "session_id": named(*user, micros(events[0]["at"])),
         }
     ]
@@ -148,7 +159,8 @@ def test_no_session_comes_out_later_than_its_delay(column, rows, cut):
 
 def test_an_endless_key_is_given_away_as_it_goes():
     rows = [
-        (at, {"trial": 0, "user": 1, "at": moment(at), "seconds": 1}) for at in range(0, 4000, 5)
+        (at, {"trial": 0, "user": 1, "at": moment(at), "seconds": 1, "share": 0.5})
+        for at in range(0, 4000, 5)
     ]
     cut = Cut(tuple(range(0, 4000, 70)), 1, 1)
     check_slicing(fold(LONGEST), rows, cut, SCHEMA, oracle(rows, LONGEST))

@@ -1,5 +1,6 @@
 """Windows under the slicing law and the locality law, against an oracle in plain Python."""
 
+import math
 from dataclasses import replace
 from datetime import timedelta
 
@@ -27,7 +28,10 @@ from tidemill.folds.windowed.windows import bind_windows
 from tidemill.types import FOREVER_MICROS
 
 SCHEMA = pa.schema(
-    [("trial", pa.int64()), ("user", pa.int64()), ("at", TIME), ("seconds", pa.int64())]
+    [
+        *(("trial", pa.int64()), ("user", pa.int64()), ("at", TIME), ("seconds", pa.int64())),
+        ("share", pa.float64()),
+    ]
 )
 AGG = {
     "plays": "count",
@@ -40,6 +44,8 @@ AGG = {
     "last": ("last", "seconds"),
     "kinds": ("n_unique", "seconds"),
     "all": ("collect", "seconds"),
+    "shares": ("sum", "share"),
+    "mean_share": ("mean", "share"),
 }
 GRIDS = [(20, 20), (10, 30), (10, 25), (5, 80)]
 """Tumbling; sliding; panes narrower than both; many windows for each row."""
@@ -58,6 +64,7 @@ def row(at):
             "user": st.one_of(st.none(), st.integers(1, 2)),
             "at": st.just(moment(at)),
             "seconds": st.one_of(st.none(), st.integers(0, 3)),
+            "share": st.one_of(st.none(), st.sampled_from([0.1, 0.7, -1e-30, 1e17])),
         }
     )
 
@@ -82,6 +89,7 @@ def oracle(rows, every, size, empty_for=None, key=("trial", "user")):
 def finish(events):
     events = sorted(events, key=lambda e: (e["at"], e["seconds"] is None, e["seconds"]))
     values = [event["seconds"] for event in events if event["seconds"] is not None]
+    shares = [event["share"] for event in events if event["share"] is not None]
     return {
         "plays": len(events),
         "known": len(values),
@@ -93,6 +101,8 @@ def finish(events):
         "last": events[-1]["seconds"] if events else None,
         "kinds": len(set(values)),
         "all": values,
+        "shares": math.fsum(shares) if shares else None,
+        "mean_share": math.fsum(shares) / len(shares) if shares else None,
     }
 
 
@@ -136,7 +146,7 @@ def test_no_window_comes_out_later_than_its_delay(found, rows, cut, column):
 
 
 def event(at, user=1, seconds=1):
-    return at, {"trial": 0, "user": user, "at": moment(at), "seconds": seconds}
+    return at, {"trial": 0, "user": user, "at": moment(at), "seconds": seconds, "share": None}
 
 
 def stepped(bound, rows, *watermarks):

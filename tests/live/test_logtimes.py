@@ -16,7 +16,9 @@ FROM = ("--from", "2026-01-01T00:00Z")
 def test_create_time_is_said_of_the_topics_that_have_it(tmp_path, broker, topic, spark):
     ground = Ground(tmp_path, broker, topic, spark)
     broker.create_topic(f"{topic}-plays", message_timestamp_type="CreateTime")
-    broker.create_topic(f"{topic}-ads", message_timestamp_type="LogAppendTime")
+    broker.create_topic(
+        f"{topic}-ads", message_timestamp_type="LogAppendTime", cleanup_policy="compact"
+    )
     weak = f"plays: the topic {topic}-plays has create time: producers' clocks decide"
     ground.produce(random.Random(1), 5)
     with lent(spark):
@@ -26,13 +28,15 @@ def test_create_time_is_said_of_the_topics_that_have_it(tmp_path, broker, topic,
         goal = ("--start", "earliest", "--until-caught-up", "--json")
         live = run_cli("run", "both", *goal, cwd=tmp_path)
     assert [begun.code, text.code, shown.code, live.code] == [0] * 4, live.err
-    (risk,) = [line for line in begun.err.splitlines() if line.startswith("risk: ")]
+    risk, compacted = [line for line in begun.err.splitlines() if line.startswith("risk: ")]
+    assert compacted.startswith(f"risk: ads: the topic {topic}-ads is compacted")
     assert risk.startswith(f"risk: {weak}") and "is archived with the time its slice began" in risk
     (risk,) = [line for line in text.out.splitlines() if "create time" in line]
     assert risk.startswith(f"  • {weak}")
     assert "goes to late with the reason clock, and the run is no longer exact" in risk
     assert risk.endswith("message.timestamp.type=LogAppendTime")
     assert risk.removeprefix("  • ") in json.loads(shown.out)["risks"]
+    assert any("is compacted" in each for each in json.loads(shown.out)["risks"])
     first, second, *_ = live.err.splitlines()
     assert first.startswith("run ") and second == f"risk: {risk.removeprefix('  • ')}"
 

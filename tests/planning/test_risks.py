@@ -8,10 +8,12 @@ from tidemill.planning.ranges import Margins
 from tidemill.planning.risks import (
     allowance_risks,
     clock_risks,
+    compaction_risks,
     describe_lateness,
     expiry_risks,
     margin_risks,
     range_risks,
+    rounding_risks,
 )
 from tidemill.planning.statistics import Extent, SourceStatistics
 from tidemill.types import TimeRange, to_micros
@@ -111,3 +113,16 @@ def test_what_statistics_tell_of_late_rows():
     assert describe_lateness(PIN, late) == (
         "1 of 1 files hold events older than lateness 10min; the oldest by up to 1h 20min"
     )
+
+
+def test_compacted_topics_are_said():
+    pins = dict.fromkeys("abc", replace(PIN, live=LivePin("kafka", "clicks", 0, 1, 0)))
+    found = list(compaction_risks(pins, {"a": "delete", "b": "compact,delete", "c": None}))
+    assert len(found) == 1
+    assert found[0].startswith("b: the topic clicks is compacted (cleanup.policy=compact,delete)")
+
+
+def test_sums_that_spark_rounds_are_said():
+    (found,) = rounding_risks(["avg(n)"])
+    assert found.startswith("avg(n) is added up by Spark in floating point")
+    assert "tidemill.windows" in found

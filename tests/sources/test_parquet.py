@@ -398,7 +398,7 @@ def test_a_file_that_came_later_is_not_read(tmp_path):
 def test_columns_that_do_not_fit_together_are_refused(tmp_path):
     write(ROWS, tmp_path / "a.parquet")
     write(ROWS.set_column(0, "id", pa.array(["x"] * 240)), tmp_path / "b.parquet")
-    with pytest.raises(SourceError, match="the files' columns do not fit together"):
+    with pytest.raises(SourceError, match="do not agree on the column 'id'"):
         reader_of(tmp_path).schema()
 
 

@@ -71,11 +71,10 @@ class Aggregate:
     def parts(self) -> list[pa.Field]:
         """The columns of a part."""
         name = self.name
-        summed = pa.field(name, self._part_type())
         if self.function == "sum":
-            return [summed]
+            return [pa.field(name, self._part_type())]
         if self.function == "mean":
-            return [summed, pa.field(f"{name}_count", pa.int64())]
+            return [pa.field(name, self._part_type()), pa.field(f"{name}_count", pa.int64())]
         if self.function == "n_unique":
             return [pa.field(name, pa.list_(pa.field("element", self.kind)))]
         if self.function == "collect":

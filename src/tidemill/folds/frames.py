@@ -11,6 +11,29 @@ _OLD = pl.CompatLevel.oldest()
 _LONGEST_LINE = 2**62
 
 
+def in_utc(table: pa.Table) -> pa.Table:
+    """The same instants with the zone UTC: Spark's Arrow tables have the zone of the session."""
+    fields = [field.with_type(_in_utc(field.type)) for field in table.schema]
+    schema = pa.schema(fields)
+    return table if schema == table.schema else table.cast(schema)
+
+
+def _in_utc(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_timestamp(kind) and kind.tz is not None:
+        return pa.timestamp(kind.unit, "UTC")
+    if pa.types.is_map(kind):
+        return pa.map_(_field_in_utc(kind.key_field), _field_in_utc(kind.item_field))
+    if pa.types.is_list(kind):
+        return pa.list_(_field_in_utc(kind.value_field))
+    if pa.types.is_struct(kind):
+        return pa.struct([_field_in_utc(kind.field(at)) for at in range(kind.num_fields)])
+    return kind
+
+
+def _field_in_utc(field: pa.Field) -> pa.Field:
+    return field.with_type(_in_utc(field.type))
+
+
 def to_polars(table: pa.Table) -> pl.DataFrame:
     """The table as a frame."""
     frame = pl.from_arrow(table)

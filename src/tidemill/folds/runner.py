@@ -11,7 +11,7 @@ from pyarrow import fs
 
 from tidemill.errors import RunError
 from tidemill.folds.base import BoundFold, Passing
-from tidemill.folds.frames import empty, sort_rows, to_arrow, to_polars
+from tidemill.folds.frames import empty, in_utc, sort_rows, to_arrow, to_polars
 from tidemill.folds.packing import BUCKET, PACKED, Pack, gathered, unpack
 from tidemill.folds.state import Label, StateFiles
 from tidemill.folds.watermark import Clock
@@ -59,7 +59,7 @@ class Prepare:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Executor."""
         for rows in gathered(batches):
-            yield from _batches(self.parts(rows))
+            yield from _batches(self.parts(in_utc(rows)))
 
     def parts(self, rows: pa.Table) -> pa.Table:
         """Rows as parts."""
@@ -119,6 +119,7 @@ class Step:
         state, was = fold.state.empty_table(), None
         if batch > 0:
             label, state = files.read(self.name, batch - 1, bucket)
+            self._check_columns(state)
             was, now = label.watermark, max(label.watermark, now)
         parts = self._parts(rows)
         self._check_times(parts, was)
@@ -134,7 +135,7 @@ class Step:
 
     def _rows(self, batches: Iterator[pa.RecordBatch]) -> pa.Table:
         held = list(batches)
-        return pa.Table.from_batches(held) if held else PACKED.empty_table()
+        return in_utc(pa.Table.from_batches(held)) if held else PACKED.empty_table()
 
     def _parts(self, rows: pa.Table) -> pa.Table:
         """Rows become parts here, unless they did before the shuffle."""
@@ -152,6 +153,19 @@ class Step:
                 f"{self.name} got rows of the buckets {found['min']} to {found['max']} in "
                 f"task {bucket} of {place.buckets}",
                 fix="report it with the pipeline's plan; nothing was written",
+            )
+
+    def _check_columns(self, state: pa.Table) -> None:
+        """State that another version of Tidemill left may have other columns: never guess."""
+        kept, wanted = (
+            dict(zip(s.names, s.types, strict=True)) for s in (state.schema, self.fold.state)
+        )
+        if kept != wanted:
+            differ = [name for name in {**kept, **wanted} if kept.get(name) != wanted.get(name)]
+            raise RunError(
+                f"the state of {self.name} has other columns than this version keeps: "
+                f"{', '.join(differ)}",
+                fix="resume the run with the version that began it, or begin a new run",
             )
 
     def _check_times(self, parts: pa.Table, was: int | None) -> None:

@@ -73,6 +73,7 @@ class PipelineFacts:
     origins: dict[str, dict[str, str]]
     folds: tuple[FoldFacts, ...] = ()
     margins: dict[str, dict[str, Margin]] = field(default_factory=dict)
+    rounded: tuple[str, ...] = ()  # sums of floating point numbers that Spark computes
     spare: int = 0  # µs by which Spark's watermark is held back, for folds before native operators
 
     @property
@@ -125,6 +126,7 @@ class PipelineFacts:
                 output: {column: Margin.from_json(margin) for column, margin in found.items()}
                 for output, found in value["margins"].items()
             },
+            rounded=tuple(value["rounded"]),
             spare=value["spare"],
         )
 
@@ -133,7 +135,8 @@ class PipelineFacts:
 class OutputPlans:
     """One output of a pipeline as Spark sees it: analysed and optimised plan, schema as JSON.
 
-    ``clocks`` are the texts in it that Spark takes for the clock, such as ``now``.
+    ``clocks`` are the texts in it that Spark takes for the clock, such as ``now``; ``rounded`` the
+    aggregates that add floating point numbers.
     """
 
     name: str
@@ -142,6 +145,7 @@ class OutputPlans:
     schema: str
     clocks: tuple[str, ...] = ()
     is_deterministic: bool = True
+    rounded: tuple[str, ...] = ()
 
 
 def find_facts(
@@ -208,6 +212,7 @@ def find_facts(
         origins=origins,
         folds=tuple(chained.values()),
         margins=margins,
+        rounded=tuple(sorted({text for output in outputs for text in output.rounded})),
         spare=spare,
     )
 

@@ -50,6 +50,17 @@ def allowance_risks(allowed: Iterable[str]) -> Iterable[str]:
         yield f"{name} is allowed by the YAML, and can give other rows in a backfill than live"
 
 
+def rounding_risks(rounded: Iterable[str]) -> Iterable[str]:
+    """Sums of floating point numbers that Spark computes, in whatever order rows come."""
+    for name in rounded:
+        yield (
+            f"{name} is added up by Spark in floating point, in an order that depends on how the "
+            "input was cut: its last digits can differ between two runs; cast the column to a "
+            "decimal, divide a sum of whole numbers by their count, or use tidemill.windows(…), "
+            "whose sums and means are exact"
+        )
+
+
 def expiry_risks(
     pins: Mapping[str, SourcePin], ages: Mapping[str, tuple[timedelta, timedelta]]
 ) -> Iterable[str]:
@@ -80,6 +91,25 @@ def clock_risks(pins: Mapping[str, SourcePin], types: Mapping[str, str | None]) 
             yield (
                 f"{name}: the broker does not say whether {topic} has log-append time; with create "
                 f"time {_weakness(pin)}"
+            )
+
+
+def compaction_risks(
+    pins: Mapping[str, SourcePin], policies: Mapping[str, str | None]
+) -> Iterable[str]:
+    """Topics from which the broker takes records away; ``policies`` are cleanup.policy by source.
+
+    None is a topic of which the broker does not say it, which `clock_risks` tells already.
+    """
+    for name, found in policies.items():
+        if found is not None and "compact" in found:
+            pin = pins[name]
+            yield (
+                f"{name}: the topic {pin.live.location if pin.live else pin.location} is compacted "
+                f"(cleanup.policy={found}): the broker removes older records of a key, so a batch "
+                "that is read again, and an archive or a run that lags behind, see fewer rows than "
+                "a live run saw; give the topic cleanup.policy=delete, or a "
+                "min.compaction.lag.ms longer than any run may lag"
             )
 
 

@@ -17,6 +17,7 @@ from tidemill.planning.clocks import cast_specials, typed_specials
 from tidemill.planning.lineage import SOURCE_MARK
 from tidemill.planning.tree import Tree, build_tree
 from tidemill.runtime.code import describe
+from tidemill.runtime.rounding import find_rounded
 from tidemill.sources.base import pipeline_schema
 
 if TYPE_CHECKING:
@@ -128,6 +129,7 @@ def _plans(spark: SparkSession, name: str, frame: DataFrame) -> OutputPlans:
         frame.schema.json(),
         find_clocks(spark, analysed),
         bool(analysed.deterministic()),
+        find_rounded(analysed),
     )
 
 

@@ -1,4 +1,4 @@
-"""Whose clock stamps the topics of a run: the log's own, or the producers'."""
+"""What the settings of a run's topics weaken: whose clock stamps records, and what is removed."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from tidemill.errors import SourceError
-from tidemill.planning.risks import clock_risks
+from tidemill.planning.risks import clock_risks, compaction_risks
 from tidemill.runtime.liveplan import is_kafka, open_log
 from tidemill.sources.kafka import LogAway
 
@@ -18,12 +18,16 @@ if TYPE_CHECKING:
 
 
 def log_risks(loaded: LoadedConfig, pins: Mapping[str, SourcePin]) -> tuple[str, ...]:
-    """What the times of the sources' topics weaken. Only told: nothing fails for it."""
-    types = {name: _time_type(loaded, pin) for name, pin in pins.items() if is_kafka(pin)}
-    return tuple(clock_risks(pins, types))
+    """What the settings of the sources' topics weaken. Only told: nothing fails for it."""
+    found = {name: _settings(loaded, pin) for name, pin in pins.items() if is_kafka(pin)}
+    types = {name: kind for name, (kind, _) in found.items()}
+    policies = {name: policy for name, (_, policy) in found.items()}
+    return (*clock_risks(pins, types), *compaction_risks(pins, policies))
 
 
-def _time_type(loaded: LoadedConfig, pin: SourcePin) -> str | None:
+def _settings(loaded: LoadedConfig, pin: SourcePin) -> tuple[str | None, str | None]:
+    """Whose time the topic's records have, and how the broker removes records."""
     with suppress(LogAway, SourceError):
-        return open_log(loaded, pin).time_type()
-    return None
+        log = open_log(loaded, pin)
+        return log.time_type(), log.cleanup_policy()
+    return None, None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -25,6 +26,7 @@ from tidemill.planning.risks import (
     expiry_risks,
     margin_risks,
     range_risks,
+    rounding_risks,
     total_windows,
 )
 from tidemill.planning.slices import DEFAULT_SLICE_ROWS, cut_by_rows, cut_by_width
@@ -107,6 +109,8 @@ def make_plan(
         *range_risks(needed, now, statistics),
         *margin_risks(margins, warm_up, look_ahead, windows),
         *allowance_risks(allowed),
+        *rounding_risks(facts.rounded),
+        *_differences(opened, pins, needed),
         *expiry_risks(pins, snapshot_ages(catalog, pins, now)),
         *clocks,
     )
@@ -123,6 +127,14 @@ def make_plan(
         risks=risks,
         lateness={name: describe_lateness(pins[name], statistics[name]) for name in pins},
     )
+
+
+def _differences(opened: _Opened, pins: dict[str, SourcePin], needed: TimeRange) -> Iterator[str]:
+    """How the files of each source differ, in the columns that the pipeline uses."""
+    for name, reader in opened.readers.items():
+        found = reader.differences(to_micros(needed.start), to_micros(needed.end))
+        used = {*pins[name].columns, pins[name].event_time}
+        yield from (f"{name}: {text}" for column, text in found.items() if column in used)
 
 
 def require_pipeline(loaded: LoadedConfig, name: str) -> PipelineConfig:

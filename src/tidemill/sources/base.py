@@ -75,6 +75,13 @@ class ArchiveReader(PieceReader, Protocol):
         """
         ...
 
+    def differences(self, start: int, end: int) -> dict[str, str]:
+        """What a plan must say of columns that files with rows in ``[start, end)`` do not share.
+
+        By the column's name; what could change a value is an error already. Driver only.
+        """
+        ...
+
 
 def needed_columns(pin: SourcePin, available: list[str]) -> tuple[str, ...]:
     """The archive's columns to read: the pipeline's, and those that place and judge a row."""

@@ -112,6 +112,13 @@ class KafkaLog:
 
     def time_type(self) -> str | None:
         """``message.timestamp.type`` of the topic; None if we may not ask. Raises LogAway."""
+        return self._setting("message.timestamp.type")
+
+    def cleanup_policy(self) -> str | None:
+        """``cleanup.policy`` of the topic; None if we may not ask. Raises LogAway."""
+        return self._setting("cleanup.policy")
+
+    def _setting(self, name: str) -> str | None:
         from confluent_kafka import KafkaError, KafkaException, admin
 
         kinds: Any = admin.ResourceType  # type: ignore[attr-defined]
@@ -120,7 +127,7 @@ class KafkaLog:
         with _answers(self.topic):
             try:
                 asked = self._admin.describe_configs([topic], request_timeout=ANSWER)
-                found = asked[topic].result().get("message.timestamp.type")
+                found = asked[topic].result().get(name)
             except KafkaException as error:
                 if error.args[0].code() in refused:
                     return None  # reading rows and reading settings are two permissions

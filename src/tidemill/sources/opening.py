@@ -61,6 +61,11 @@ class LogColumns:
 
             RowFilter(self.schema(), self.pin.where, f"stream {self.pin.stream}")
 
+    def differences(self, start: int, end: int) -> dict[str, str]:
+        """No history."""
+        del start, end
+        return {}
+
     def extents(self, start: int, end: int) -> list[tuple[Any, Extent]]:
         """No history."""
         del start, end

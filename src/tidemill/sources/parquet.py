@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import reduce
 from operator import and_
 from typing import TYPE_CHECKING, Any
@@ -24,6 +25,7 @@ from tidemill.errors import SourceError
 from tidemill.planning.statistics import Extent
 from tidemill.sources.base import Piece, spark_schema
 from tidemill.sources.iceberg import bind_filter
+from tidemill.sources.parquet_columns import FileColumns, missing_columns, unite
 from tidemill.types import from_micros
 
 if TYPE_CHECKING:
@@ -34,6 +36,21 @@ if TYPE_CHECKING:
 _THREADS = 8
 _FOLDER_KEY = re.compile(r"^([A-Za-z_][A-Za-z0-9_]*)=(.*)$")
 _NULL_KEY = "__HIVE_DEFAULT_PARTITION__"
+
+
+@dataclass(frozen=True)
+class _Footer:
+    """What planning needs of a Parquet file's footer."""
+
+    schema: pa.Schema
+    rows: int
+    is_timed: bool  # whether the ingest time is there, and a timestamp
+    extents: tuple[Extent, ...] | None  # of the row groups; None without statistics
+    nulls: int  # rows without an ingest time
+
+
+_KEPT: dict[tuple[str, str, int, int, str], _Footer] = {}
+_MOST_KEPT = 200_000
 
 
 class ParquetReader:
@@ -55,41 +72,65 @@ class ParquetReader:
     def schema(self) -> pa.Schema:
         """All columns of all pinned files, and the keys of their folders as text."""
         if self._schema is None:
-            schemas = [footer.schema_arrow for _, footer in self._footers()]
-            try:
-                unified = pa.unify_schemas(
-                    [schema.remove_metadata() for schema in schemas], promote_options="permissive"
-                )
-            except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
-                raise SourceError(
-                    f"the files' columns do not fit together: {error}", where=self.pin.location
-                ) from None
-            for key in sorted(
-                {key for file in self.pin.files for key in folder_keys(file["path"])}
-            ):
-                if key not in unified.names:
-                    unified = unified.append(pa.field(key, pa.string()))
-            self._schema = unified
+            files = [FileColumns(file["path"], footer.schema) for file, footer in self._footers()]
+            united = unite(files, self.pin.location)
+            for key in sorted({key for file in files for key in folder_keys(file.path)}):
+                if key not in united.names:
+                    united = united.append(pa.field(key, pa.string()))
+            self._schema = united
         return self._schema
 
-    def _footers(self) -> list[tuple[dict[str, Any], Any]]:
+    def differences(self, start: int, end: int) -> dict[str, str]:
+        """Columns that some of the range's files lack."""
+        within = {file["path"] for file, _ in self.extents(start, end)}
+        files = [
+            FileColumns(file["path"], footer.schema)
+            for file, footer in self._footers()
+            if file["path"] in within
+        ]
+        return missing_columns(files)
+
+    def _footers(self) -> list[tuple[dict[str, Any], _Footer]]:
+        """What the files' footers tell. Each is read once in a process, and then kept."""
         filesystem, base = self._filesystem()
 
-        def read(file: dict[str, Any]) -> tuple[dict[str, Any], Any]:
+        def read(file: dict[str, Any]) -> tuple[dict[str, Any], _Footer]:
             path = f"{base}/{file['path']}"
             self._require_unchanged(filesystem, path, file)
-            try:
-                return file, pq.ParquetFile(path, filesystem=filesystem)
-            except (OSError, pa.ArrowInvalid) as error:
-                raise SourceError(
-                    f"the Parquet footer cannot be read: {error}",
-                    where=path,
-                    fix="restore the file from a copy, or move it out of the folder",
-                    file=path,
-                ) from None
+            known = (self.pin.location, path, file["size"], file["mtime"], self.pin.ingest_time)
+            if known not in _KEPT:
+                _KEPT[known] = self._read_footer(filesystem, path, file)
+            return file, _KEPT[known]
 
+        if len(_KEPT) > _MOST_KEPT:
+            _KEPT.clear()
         with ThreadPoolExecutor(_THREADS) as pool:
             return list(pool.map(read, self.pin.files))
+
+    def _read_footer(self, filesystem: fs.FileSystem, path: str, file: dict[str, Any]) -> _Footer:
+        try:
+            footer = pq.ParquetFile(path, filesystem=filesystem)
+        except (OSError, pa.ArrowInvalid) as error:
+            raise SourceError(
+                f"the Parquet footer cannot be read: {error}",
+                where=path,
+                fix="restore the file from a copy, or move it out of the folder",
+                file=path,
+            ) from None
+        with footer:
+            schema = footer.schema_arrow.remove_metadata()
+            rows, name = footer.metadata.num_rows, self.pin.ingest_time
+            whole = Extent(file["path"], -1, -1, rows, file["size"])
+            is_timed = name in schema.names and pa.types.is_timestamp(schema.field(name).type)
+            parts = row_group_extents(footer, whole, name) if rows and is_timed else [whole]
+            known = parts != [whole]
+            return _Footer(
+                schema,
+                rows,
+                is_timed,
+                tuple(parts) if known else None,
+                _nulls(footer, name) if known else 0,
+            )
 
     def _require_unchanged(
         self, filesystem: fs.FileSystem, path: str, file: dict[str, Any]
@@ -114,43 +155,30 @@ class ParquetReader:
         if self.pin.where is not None:
             self._where(self.pin.where)
         for file, footer in self._footers():
-            rows, name = footer.metadata.num_rows, self.pin.ingest_time
-            if rows == 0:
+            if footer.rows == 0:
                 continue
-            whole = Extent(file["path"], -1, -1, rows, file["size"])
-            if name not in footer.schema_arrow.names or not pa.types.is_timestamp(
-                footer.schema_arrow.field(name).type
-            ):
+            if not footer.is_timed:
                 raise SourceError(
-                    f"the file has no timestamp column {name!r}",
+                    f"the file has no timestamp column {self.pin.ingest_time!r}",
                     where=file["path"],
                     fix="name a timestamp column of the files as ingest_time",
                 )
-            parts = row_group_extents(footer, whole, name)
-            if parts == [whole]:
+            if footer.extents is None:
                 raise SourceError(
-                    f"the file has no statistics of {name}",
+                    f"the file has no statistics of {self.pin.ingest_time}",
                     where=file["path"],
                     fix="write the file again with statistics",
                     file=file["path"],
                 )
-            self._refuse_nulls(footer, file)
-            found += [(file, p) for p in parts if p.first < end and p.last >= start]
+            if footer.nulls:
+                raise SourceError(
+                    f"{footer.nulls} rows have no {self.pin.ingest_time}, so they belong to no "
+                    "slice",
+                    where=file["path"],
+                    fix="repair the archive: every row needs its ingest time",
+                )
+            found += [(file, p) for p in footer.extents if p.first < end and p.last >= start]
         return found
-
-    def _refuse_nulls(self, footer: Any, file: dict[str, Any]) -> None:
-        at = footer.schema_arrow.names.index(self.pin.ingest_time)
-        groups = range(footer.metadata.num_row_groups)
-        columns = [footer.metadata.row_group(group) for group in groups]
-        paths = [columns[0].column(i).path_in_schema for i in range(columns[0].num_columns)]
-        at = paths.index(self.pin.ingest_time)
-        nulls = sum(group.column(at).statistics.null_count or 0 for group in columns)
-        if nulls:
-            raise SourceError(
-                f"{nulls} rows have no {self.pin.ingest_time}, so they belong to no slice",
-                where=file["path"],
-                fix="repair the archive: every row needs its ingest time",
-            )
 
     def read(self, piece: Piece, columns: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
         """One file's rows of the slice; missing columns are null, folder keys are text."""
@@ -197,6 +225,14 @@ class ParquetReader:
         fields = [found for field in spark_schema(self.schema()) for found in _iceberg_field(field)]
         iceberg = assign_fresh_schema_ids(Schema(*fields))
         return expression_to_pyarrow(bind_filter(iceberg, text, self.pin.location))
+
+
+def _nulls(footer: pq.ParquetFile, column: str) -> int:
+    """How many rows have no value in the column, by the statistics of all row groups."""
+    groups = [footer.metadata.row_group(at) for at in range(footer.metadata.num_row_groups)]
+    paths = [groups[0].column(at).path_in_schema for at in range(groups[0].num_columns)]
+    at = paths.index(column)
+    return sum(group.column(at).statistics.null_count or 0 for group in groups)
 
 
 def _iceberg_field(field: pa.Field) -> tuple[NestedField, ...]:

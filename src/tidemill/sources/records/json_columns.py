@@ -6,6 +6,7 @@ array of many values and names those that only the rule (``json_records``) can j
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from operator import attrgetter
 from typing import Annotated, Any
 
@@ -93,20 +94,21 @@ class StructColumn:
         self._parts = [_part(field.type, zone) for field in fields]
         self._getters = [attrgetter(f"f{index}") for index in range(len(fields))]
         self.has_untyped: bool = any(part.has_untyped for part in self._parts)
-        self.type = self._struct_type(is_open=False)
+        self.type = self.type_with(())
 
     @property
     def open_type(self) -> Any:
         """As :attr:`type`, but other fields are passed over; those of structs inside are not."""
-        return self._struct_type(is_open=True)
+        return self.type_with((), is_open=True)
 
-    def _struct_type(self, is_open: bool) -> Any:
+    def type_with(self, others: Sequence[str], *, is_open: bool = False) -> Any:
+        """As :attr:`type`, with these fields beside it: ``o0``, ``o1`` …, of any type."""
+        known = [(f"f{index}", _optional(part), None) for index, part in enumerate(self._parts)]
+        more = [(f"o{index}", Any, msgspec.UNSET) for index in range(len(others))]
+        names = {f"f{index}": field.name for index, field in enumerate(self._fields)}
+        names |= {f"o{index}": name for index, name in enumerate(others)}
         return msgspec.defstruct(
-            "Fields",
-            [(f"f{index}", _optional(part), None) for index, part in enumerate(self._parts)],
-            rename={f"f{index}": field.name for index, field in enumerate(self._fields)},
-            forbid_unknown_fields=not is_open,
-            gc=False,
+            "Fields", [*known, *more], rename=names, forbid_unknown_fields=not is_open, gc=False
         )
 
     def arrays(self, rows: list[Any]) -> tuple[list[pa.Array], set[int]]:

@@ -1,12 +1,14 @@
 """Decode JSON records fast: typed parsing into columns; what surprises is judged by the rule.
 
 A record that typed parsing takes fits all columns and has no other fields, so the rule
-(``json_records``) would give the same. Every other record goes to the rule, alone.
+(``json_records``) would give the same. Every other record goes to the rule, alone. Names of other
+fields are learnt from the first records that have them, and parsed beside the columns from then on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -17,6 +19,7 @@ from tidemill.sources.records.json_columns import StructColumn
 from tidemill.sources.records.json_records import JsonRecords, may_be_deep
 from tidemill.sources.records.json_values import number
 
+_MOST_LEARNT = 32
 _CHUNK = 4096  # what a core's cache holds of parsed records
 
 
@@ -29,7 +32,10 @@ class JsonDecoder:
         self._rule = JsonRecords(columns, zone)
         self._rows = StructColumn(list(columns), zone)
         self._nothing = self._rows.type()
+        self._others: dict[str, Callable[[Any], Any]] = {}
         self._parse = msgspec.json.Decoder(self._rows.type, float_hook=number).decode
+        self._typed: Callable[[Any], Any]
+        self._typed = self._parse_shallow if self._rows.has_untyped else self._parse
         self._parse_known = msgspec.json.Decoder(self._rows.open_type, float_hook=number).decode
 
     def decode(self, values: Sequence[bytes | None]) -> Decoded:
@@ -60,22 +66,38 @@ class JsonDecoder:
         rows: list[Any] = []
         surprises: set[int] = set()
         extras: dict[int, str] = {}
-        parse = self._parse_shallow if self._rows.has_untyped else self._parse
-        for value in values:
+        for index, value in enumerate(values):
             try:
-                rows.append(parse(value))  # type: ignore[arg-type]  # None: a TypeError
-            except (ValueError, TypeError):
-                index = len(rows)
+                row = self._typed(value)
+                extra = self._text_beside(row) if self._others else None
+            except (Undecodable, ValueError, TypeError):
                 try:
-                    extra = self._rule.others(value)
-                    rows.append(self._parse_known(value))  # type: ignore[arg-type]
+                    extra = self._learn(value)
+                    row = self._parse_known(value)  # type: ignore[arg-type]
                 except (Undecodable, ValueError):
                     surprises.add(index)
-                    rows.append(self._nothing)
-                else:
-                    if extra is not None:
-                        extras[index] = extra
+                    row, extra = self._nothing, None
+            rows.append(row)
+            if extra is not None:
+                extras[index] = extra
         return rows, surprises, extras
+
+    def _text_beside(self, row: Any) -> str | None:
+        """The other fields of a record that was parsed with them."""
+        found = {name: get(row) for name, get in self._others.items()}
+        return self._rule.text({n: v for n, v in found.items() if v is not msgspec.UNSET})
+
+    def _learn(self, value: bytes | None) -> str | None:
+        """The record's other fields; records after it are parsed with fields of these names."""
+        others = self._rule.others(value)
+        extra = self._rule.text(others)
+        names = list(dict.fromkeys([*self._others, *others]))
+        if len(self._others) < len(names) <= _MOST_LEARNT:
+            self._others = {name: attrgetter(f"o{at}") for at, name in enumerate(names)}
+            kind = self._rows.type_with(names)
+            self._parse = msgspec.json.Decoder(kind, float_hook=number).decode
+            self._typed = self._parse_shallow
+        return extra
 
     def _parse_shallow(self, value: bytes | None) -> Any:
         """Untyped parts nest as they like: what may be too deep is the rule's."""

@@ -50,17 +50,20 @@ class JsonRecords:
             row[name] = None if found is None else inside(name, read, found)
             if is_nested and not is_known(found, kind):
                 others[name] = found
-        return row, self._text(others)
+        return row, self.text(others)
 
-    def others(self, value: bytes | None) -> str | None:
-        """Only the record's other fields; what is amiss anywhere outside the columns raises."""
-        return self._text(self._others(self._object(value)))
+    def others(self, value: bytes | None) -> dict[str, Any]:
+        """Only the record's other fields; a record that is none raises."""
+        return self._others(self._object(value))
 
     def _others(self, record: dict[str, Any]) -> dict[str, Any]:
         return {name: found for name, found in record.items() if name not in self._names}
 
-    def _text(self, others: dict[str, Any]) -> str | None:
-        """Sorted, numbers as exact as they came: the same text for the same fields."""
+    def text(self, others: dict[str, Any]) -> str | None:
+        """Sorted, numbers as exact as they came: the same text for the same fields.
+
+        A number beyond a double anywhere in them raises.
+        """
         for name, found in others.items():
             inside(name, check_numbers, found)
         return self._write(others).decode() if others else None

@@ -203,11 +203,13 @@ def _struct(kind: pa.DataType, zone: str) -> Reader:
 
 def check_numbers(value: Any) -> None:
     """Refuse a number beyond a double anywhere in a value that no column takes."""
+    if isinstance(value, str):
+        return
     if isinstance(value, dict):
         for name, part in value.items():
             inside(name, check_numbers, part)
     elif isinstance(value, list):
         for index, part in enumerate(value):
             inside(index, check_numbers, part)
-    elif isinstance(value, int | Decimal) and math.isinf(_double(value)):
+    elif isinstance(value, (int, Decimal)) and math.isinf(_double(value)):
         raise _out_of_range(pa.float64())
