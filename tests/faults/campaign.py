@@ -204,7 +204,8 @@ class Play:
         traps = self._traps(driver)
         if self.plot.seam is not None:
             early = self.plot.seam - timedelta(seconds=1) - datetime.now(UTC)
-            traps.touch("clock", wrong(early.total_seconds(), time.time(), speed=0.3))
+            slow = wrong(early.total_seconds(), time.time(), speed=0.3, everywhere=False)
+            traps.touch("clock", slow)
         answer = self._drive(driver, trap=True, stop_after=2 if self.plot.seam is None else 4)
         assert answer is not None and answer["state"] == "stopped", answer
         assert traps.has("fired"), "the folder was not copied"
