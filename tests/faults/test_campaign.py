@@ -1,4 +1,4 @@
-"""Some of the campaign's combinations, of every mode.
+"""Some of the campaign's combinations: each step, each fault and each mode is among them.
 
 `make torture` plays all of them.
 """
@@ -11,14 +11,23 @@ from tests.servers import cannot_run
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.kill]
 
 CHOSEN = {
-    ("history", "files", "kill -9"),
-    ("history", "commit late", "zombie"),
+    ("history", "decide", "zombie"),
+    ("history", "read", "lost answer"),
+    ("history", "state", "full disk"),
+    ("history", "commit counts", "conflict that landed"),
+    ("history", "commit each", "kill -9"),
     ("history", "forget", "restored folder"),
-    ("history", "registry", "clock jumps"),
-    ("switch", "commit late", "full disk"),
-    ("switch", "registry", "lost answer"),
-    ("live", "offset written", "I/O error"),
-    ("live", "commit each", "I/O error"),
+    ("switch", "decide", "kill -9"),
+    ("switch", "files", "I/O error"),
+    ("switch", "offset written", "restored folder"),
+    ("switch", "commit late", "lost answer"),
+    ("switch", "registry", "clock jumps"),
+    ("live", "decide", "conflict that landed"),
+    ("live", "side files", "kill -9"),
+    ("live", "commit counts", "zombie"),
+    ("live", "commit dead", "conflict that landed"),
+    ("live", "read", "restored folder"),
+    ("live", "read", "clock jumps"),
 }
 COMBINATIONS = [
     combination
