@@ -22,7 +22,7 @@ _BOOKS = """\
 {batches:,} batches of a quiet live run through the driver's own bookkeeping, without Spark: the
 slice is decided, the offset log read, side files and state taken and forgotten, the stamp made, a
 table committed in every 500th batch, the registry told and asked ({took:.0f} min; the files lie in
-memory, so that the disk's own moods do not count)."""
+memory and time is the processor's, so that neither the disk nor other load counts)."""
 _LIVE = """\
 {batches:,} live batches of a fold over a Kafka topic, with Spark ({took:.0f} min). Memory is the
 driver's Python and what the JVM holds after a collection; files are those of the run's folder and
