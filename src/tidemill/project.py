@@ -21,7 +21,7 @@ from tidemill.runtime.beginning import complete_run, write_run
 from tidemill.runtime.lease import hold_lease, hold_watch, is_held, is_watched
 from tidemill.runtime.naming import check_name
 from tidemill.runtime.phase import read_phase
-from tidemill.runtime.planner import code_fingerprint, make_plan
+from tidemill.runtime.planner import make_plan
 from tidemill.runtime.registry import BatchRecord, Registry, RunRecord, RunState, open_registry
 from tidemill.runtime.results import Progress, RunResult
 from tidemill.runtime.run import RunFolder, new_run_id
@@ -296,17 +296,10 @@ class Project:
                 f"the run {run} is {record.state}", fix="start a new one with 'tidemill backfill'"
             )
         require_same_meaning(manifest, self.config.spark)
-        if record.state is RunState.RUNNING and is_held(folder.path):
-            if _is_paused(folder):
-                update_control(folder.path, paused=False)
-                return self.status(run)
-        elif manifest.code and (
-            code_fingerprint(self.loaded, manifest.pipeline) != manifest.fingerprint
-        ):
-            raise RunError(
-                f"the code of {manifest.pipeline!r} changed since the run was planned",
-                fix="restore it, or start a new backfill; old and new rows must not be mixed",
-            )
+        is_driven = record.state is RunState.RUNNING and is_held(folder.path)
+        if is_driven and _is_paused(folder):
+            update_control(folder.path, paused=False)
+            return self.status(run)
         if record.state is RunState.PLANNED:
             complete_run(self.loaded, manifest, folder)
         result = self._execute(manifest, on_progress, spark, until)

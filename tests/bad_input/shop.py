@@ -16,6 +16,7 @@ from tidemill.archive.catalog import open_catalog
 from tidemill.planning.analysis import PipelineFacts, Usage, Window
 from tidemill.project import Project, load
 from tidemill.runtime.cache import KnownCode, digest, remember
+from tidemill.runtime.lookout import Looked
 from tidemill.runtime.planner import code_fingerprint
 from tidemill.sinks.tables import ensure_table
 from tidemill.testing import assert_same_rows
@@ -181,7 +182,7 @@ class Shop:
             told = {field.name: str(field.field_type) for field in archive.fields}
         else:
             told = {field.name: str(field.type) for field in columns}
-        known = KnownCode(("plays",), digest({"plays": told}), facts)
+        known = KnownCode(("plays",), digest({"plays": told}), facts, Looked("salt"))
         remember(loaded.home, code_fingerprint(loaded, "sums"), known)
         return self
 

@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from tidemill.archive.catalog import open_catalog
-from tidemill.errors import RunError, SourceError
+from tidemill.errors import SourceError
 from tidemill.project import Project, load
 from tidemill.testing import MemoryLog, assert_same_rows, collect, make_project, replay
 from tidemill.types import to_micros
@@ -249,14 +249,6 @@ def test_a_pinned_snapshot_that_is_gone_is_a_clear_error(
     catalog.drop_table("logs.plays")
     catalog.create_table("logs.plays", table(events()).schema)
     with pytest.raises(SourceError, match="was dropped and made anew"):
-        project.resume(manifest.run, spark=spark)
-
-
-def test_changed_code_is_not_mixed_into_a_run(spark: "SparkSession", tmp_path: Path) -> None:
-    project = make_project(tmp_path, sums, {"plays": log(table(events()))}, time="t")
-    manifest = project.prepare(project.plan("pipeline", T0, T0 + timedelta(days=1), spark=spark))
-    (tmp_path / "other.py").write_text("x = 1\n", "utf-8")
-    with pytest.raises(RunError, match="changed since the run was planned"):
         project.resume(manifest.run, spark=spark)
 
 

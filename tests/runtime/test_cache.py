@@ -1,13 +1,15 @@
 import os
+from dataclasses import replace
 
 import pytest
 
 from tests.planning.plans import facts_of
-from tidemill.runtime.cache import KnownCode, digest, recall, remember
+from tidemill.runtime.cache import KnownCode, digest, forget, recall, remember
+from tidemill.runtime.lookout import Looked
 
 
 def known(name="outputs"):
-    return KnownCode(("plays",), "abc", facts_of(name))
+    return KnownCode(("plays",), "abc", facts_of(name), Looked("salt"))
 
 
 def test_what_is_remembered_is_recalled(tmp_path):
@@ -17,9 +19,23 @@ def test_what_is_remembered_is_recalled(tmp_path):
     assert recall(tmp_path, "f1") == known()
     assert recall(tmp_path, "f2") == known("tumbling")
     assert recall(tmp_path, "f3") is None
+    forget(tmp_path, "f1")
+    forget(tmp_path, "f1")
+    assert recall(tmp_path, "f1") is None
+    assert recall(tmp_path, "f2") is not None
 
 
-@pytest.mark.parametrize("content", ["", "{", "[]", "{}", '{"streams": [], "columns": ""}'])
+def test_what_looked_at_something_that_is_another_now_is_unknown(tmp_path):
+    looked = Looked("salt", files={str(tmp_path / "size.json"): None})
+    remember(tmp_path, "f1", replace(known(), looked=looked))
+    assert recall(tmp_path, "f1") is not None
+    (tmp_path / "size.json").write_text("{}")
+    assert recall(tmp_path, "f1") is None
+
+
+@pytest.mark.parametrize(
+    "content", ["", "{", "[]", "{}", '{"looked": 1}', '{"streams": [], "columns": ""}']
+)
 def test_a_damaged_entry_counts_as_unknown(tmp_path, content):
     remember(tmp_path, "f1", known())
     (tmp_path / "analysis" / "f1.json").write_text(content)

@@ -74,6 +74,7 @@ class PipelineFacts:
     folds: tuple[FoldFacts, ...] = ()
     margins: dict[str, dict[str, Margin]] = field(default_factory=dict)
     rounded: tuple[str, ...] = ()  # sums of floating point numbers that Spark computes
+    behaviour: tuple[str, ...] = ()  # what the code does, see `planning.behaviour`
     spare: int = 0  # µs by which Spark's watermark is held back, for folds before native operators
 
     @property
@@ -127,6 +128,7 @@ class PipelineFacts:
                 for output, found in value["margins"].items()
             },
             rounded=tuple(value["rounded"]),
+            behaviour=tuple(value["behaviour"]),
             spare=value["spare"],
         )
 

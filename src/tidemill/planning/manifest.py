@@ -129,6 +129,7 @@ class Manifest:
     name: str | None = None  # by which the run was begun; the registry says whose it is now
     asked: dict[str, Any] = field(default_factory=dict)  # with which options; {}: not known
     settings: dict[str, str] | None = None  # Spark's, that change what code means; None: not known
+    behaviour: tuple[str, ...] = ()  # what the code does, see `planning.behaviour`
     code: bool = True  # False: rows go to the sinks as they are, output by source
     version: int = VERSION
 
@@ -190,6 +191,7 @@ class Manifest:
                 "output": tuple(value["output"]),
                 "boundaries": tuple(value["boundaries"]),
                 "steps": tuple(value.get("steps", ())),
+                "behaviour": tuple(value.get("behaviour", ())),
                 "discard": {
                     name: Cut(cut["frontiers"], cut["watermark"])
                     for name, cut in value.get("discard", {}).items()

@@ -39,6 +39,7 @@ def pipeline_manifest(loaded: LoadedConfig, plan: BackfillPlan, run: str) -> Man
         mode=_mode(request),
         config=str(loaded.path),
         fingerprint=plan.fingerprint,
+        behaviour=plan.facts.behaviour,
         created=to_micros(plan.created),
         output=(to_micros(request.range.start), to_micros(request.range.end)),
         boundaries=plan.boundaries,

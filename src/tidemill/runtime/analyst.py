@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,10 +15,13 @@ import pyarrow as pa
 from tidemill.errors import PlanError, TidemillError
 from tidemill.folds.building import building
 from tidemill.planning.analysis import OutputPlans, PipelineFacts, find_facts
-from tidemill.planning.clocks import cast_specials, typed_specials
+from tidemill.planning.behaviour import plan_lines
 from tidemill.planning.lineage import SOURCE_MARK
-from tidemill.planning.tree import Tree, build_tree
+from tidemill.planning.tree import build_tree
+from tidemill.runtime.carried import carried_lines
+from tidemill.runtime.catalyst import carried_functions, find_clocks, spoken_nodes
 from tidemill.runtime.code import describe
+from tidemill.runtime.lookout import Seen, watching
 from tidemill.runtime.rounding import find_rounded
 from tidemill.sources.base import pipeline_schema
 
@@ -27,7 +32,7 @@ if TYPE_CHECKING:
     from tidemill.pipeline import Pipeline
 
 
-_TIMES = ("date", "timestamp", "timestamp_ntz")
+_SHUFFLES = "spark.sql.shuffle.partitions"
 
 
 def analyse(
@@ -36,12 +41,15 @@ def analyse(
     schemas: dict[str, pa.Schema],
     event_times: dict[str, str],
     metas: set[str],
+    *,
+    seen: Seen | None = None,
 ) -> PipelineFacts:
     """Call the pipeline on empty streams of the right columns and read the plans it makes.
 
-    ``metas`` are the sources whose ``_meta`` column was asked for.
+    ``metas`` are the sources whose ``_meta`` column was asked for. What the code looks at while it
+    is called is added to ``seen``.
     """
-    with tempfile.TemporaryDirectory() as empty:
+    with _alike(spark), tempfile.TemporaryDirectory() as empty:
         frames = {
             source: _stub(
                 spark.readStream.format("parquet").option("path", empty),
@@ -53,10 +61,36 @@ def analyse(
             )
             for source, schema in schemas.items()
         }
-        with building() as built:
+        with building() as built, watching() as called:
             outputs = call_pipeline(pipeline, frames)
+        seen = Seen() if seen is None else seen
+        seen.add(called)
         plans = [_plans(spark, name, frame) for name, frame in outputs.items()]
-    return find_facts(plans, event_times, built.folds)
+        facts = find_facts(plans, event_times, built.folds)
+        lines = [line for plan in plans for line in _behaviour(plan, outputs[plan.name], seen)]
+        functions = [f for plan in plans for f in _functions(plan, outputs[plan.name])]
+    return replace(facts, behaviour=(*lines, *carried_lines(functions)))
+
+
+@contextmanager
+def _alike(spark: SparkSession) -> Iterator[None]:
+    """While code is analysed, what its plan may depend on is the same in every session."""
+    kept = spark.conf.get(_SHUFFLES)
+    spark.conf.set(_SHUFFLES, "1")
+    try:
+        yield
+    finally:
+        spark.conf.set(_SHUFFLES, str(kept))
+
+
+def _behaviour(plan: OutputPlans, frame: DataFrame, seen: Seen) -> list[str]:
+    words = spoken_nodes(frame._jdf.queryExecution().analyzed())
+    tree = build_tree(plan.analysed)
+    return plan_lines(plan.name, tree, words, seen.values(), clock=bool(plan.clocks))
+
+
+def _functions(plan: OutputPlans, frame: DataFrame) -> list[tuple[str, Any]]:
+    return carried_functions(frame._jdf.queryExecution().analyzed(), build_tree(plan.analysed))
 
 
 def call_pipeline(pipeline: Pipeline, frames: dict[str, DataFrame]) -> dict[str, DataFrame]:
@@ -131,46 +165,3 @@ def _plans(spark: SparkSession, name: str, frame: DataFrame) -> OutputPlans:
         bool(analysed.deterministic()),
         find_rounded(analysed),
     )
-
-
-def find_clocks(spark: SparkSession, analysed: Any) -> tuple[str, ...]:
-    """The texts of a plan that Spark takes for the clock, by asking Spark's own rule and parser."""
-    rules = spark._jvm.org.apache.spark.sql.catalyst.optimizer
-    before = rules.ReplaceExpressions.apply(analysed)
-    after = rules.SpecialDatetimeValues.apply(before)
-    found: set[str] = set()
-    if not before.fastEquals(after):
-        old, new = (build_tree(json.loads(plan.toJSON())) for plan in (before, after))
-        found.update(cast_specials(old, new))
-    if _has_times(build_tree(json.loads(analysed.toJSON()))):
-        found.update(name for text in _parsed(analysed) for name in typed_specials(text))
-    return tuple(sorted(found))
-
-
-def _has_times(plan: Tree) -> bool:
-    """Whether a typed literal can be in it; the rows of VALUES are read before the plan is made."""
-    for node in plan.walk():
-        if node.kind == "LocalRelation":
-            return True
-        for expression in node.expressions():
-            for part in expression.walk():
-                if part.kind == "Literal" and part.fields.get("dataType") in _TIMES:
-                    return True
-    return False
-
-
-def _parsed(node: Any) -> Iterator[str]:
-    """The texts in SQL that the nodes and literals of a plan were parsed from."""
-    leaves = [leaf for each in _items(node.expressions()) for leaf in _items(each.collectLeaves())]
-    for each in (node, *leaves):
-        origin = each.origin()
-        if origin.sqlText().isDefined():
-            text = origin.sqlText().get()
-            whole = each is node or not origin.stopIndex().isDefined()
-            yield text if whole else text[origin.startIndex().get() : origin.stopIndex().get() + 1]
-    for child in _items(node.children()):
-        yield from _parsed(child)
-
-
-def _items(sequence: Any) -> list[Any]:
-    return [sequence.apply(index) for index in range(sequence.size())]

@@ -1,4 +1,4 @@
-"""Keep what analysing a pipeline's code told, by the code's fingerprint."""
+"""Keep what analysing a pipeline's code told, with all that the code looked at."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tidemill.planning.analysis import PipelineFacts
+from tidemill.runtime.lookout import Looked
 
 _KEEP = 200
 
@@ -21,6 +22,7 @@ class KnownCode:
     streams: tuple[str, ...]
     columns: str
     facts: PipelineFacts
+    looked: Looked
 
 
 def digest(columns: Mapping[str, Mapping[str, str]]) -> str:
@@ -30,13 +32,25 @@ def digest(columns: Mapping[str, Mapping[str, str]]) -> str:
 
 
 def recall(home: Path, fingerprint: str) -> KnownCode | None:
-    """What is known of this code, if anything; a damaged entry counts as unknown."""
+    """What is known of this code, if anything; a damaged entry counts as unknown.
+
+    So does one whose code looked at something that is another now: a module, a file, a variable.
+    """
     try:
         value = json.loads(_path(home, fingerprint).read_text("utf-8"))
+        looked = Looked(**value["looked"])
+        if not looked.is_unchanged():
+            return None
         facts = PipelineFacts.from_json(value["facts"])
-        return KnownCode(tuple(value["streams"]), value["columns"], facts)
-    except (OSError, ValueError, KeyError, TypeError):
+        return KnownCode(tuple(value["streams"]), value["columns"], facts, looked)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
+
+
+def forget(home: Path, fingerprint: str) -> None:
+    """Let the next plan analyse the code again."""
+    with contextlib.suppress(OSError):
+        _path(home, fingerprint).unlink(missing_ok=True)
 
 
 def remember(home: Path, fingerprint: str, known: KnownCode) -> None:
@@ -55,6 +69,7 @@ def _write(path: Path, draft: Path, known: KnownCode) -> None:
         "streams": known.streams,
         "columns": known.columns,
         "facts": known.facts.to_json(),
+        "looked": known.looked.to_json(),
     }
     draft.write_text(json.dumps(value), "utf-8")
     draft.replace(path)

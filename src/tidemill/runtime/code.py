@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from tidemill.errors import ConfigError, TidemillError, nearest
 from tidemill.pipeline import Pipeline, pipeline
+from tidemill.runtime.packages import Origin, find_origin
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -23,9 +24,8 @@ if TYPE_CHECKING:
     from tidemill.config.loader import LoadedConfig
     from tidemill.config.pipeline import PipelineConfig
 
-_HIDDEN = (".", "_")
 _loaded: set[str] = set()
-"""Modules of project folders that this process has imported."""
+"""Modules of users, not of installed packages, that loading pipelines has imported."""
 
 
 def load_pipeline(loaded: LoadedConfig, name: str) -> Pipeline:
@@ -75,8 +75,8 @@ def _from_module(base: Path, entry: str, where: str) -> Pipeline:
 def _import(base: Path, name: str, where: str) -> ModuleType:
     """Import a module of the project's folder as it is now.
 
-    Modules that an earlier load brought in are forgotten first: the fingerprint is of the files as
-    they are, and two projects in one process may use the same names.
+    Modules of the user that an earlier load brought in are forgotten first: the code must be that
+    of the files as they are, and two projects in one process may use the same names.
     """
     for earlier in _loaded:
         sys.modules.pop(earlier, None)
@@ -89,8 +89,8 @@ def _import(base: Path, name: str, where: str) -> ModuleType:
     try:
         return _import_module(base, name, where)
     finally:
-        fresh = {found: sys.modules[found] for found in set(sys.modules) - before}
-        _loaded.update(n for n, m in fresh.items() if _is_below(getattr(m, "__file__", None), base))
+        fresh = set(sys.modules) - before
+        _loaded.update(found for found in fresh if find_origin(found) is Origin.OWN)
 
 
 def _import_module(base: Path, name: str, where: str) -> ModuleType:
@@ -167,25 +167,16 @@ def _from_sql(loaded: LoadedConfig, config: PipelineConfig, name: str, where: st
 
 
 def fingerprint(loaded: LoadedConfig, name: str, facts: Iterable[str]) -> str:
-    """What an analysis depends on: the code beside the YAML, versions, and the given facts."""
+    """The name of an analysis: pipeline, versions, SQL, and the given facts.
+
+    What Python code does is not in it: see `runtime.lookout` and `planning.behaviour`.
+    """
     config = loaded.config.pipelines[name]
     digest = hashlib.sha256()
-    parts = [metadata.version("tidemill"), metadata.version("pyspark"), name, str(config.entry)]
+    parts = [metadata.version("tidemill"), metadata.version("pyspark"), sys.version]
+    parts += [name, str(config.entry), str(loaded.base)]
     if config.sql is not None:
         parts.append(sql_text(loaded.base, config.sql))
-    parts += facts
-    for part in parts:
+    for part in (*parts, *facts):
         digest.update(part.encode() + b"\0")
-    if config.entry is not None:
-        for path in _code_files(loaded.base):
-            digest.update(str(path.relative_to(loaded.base)).encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()[:24]
-
-
-def _code_files(base: Path) -> list[Path]:
-    found = []
-    for path in sorted(base.rglob("*.py")):
-        parts = path.relative_to(base).parts
-        if not any(part.startswith(_HIDDEN) for part in parts[:-1]):
-            found.append(path)
-    return found

@@ -22,6 +22,7 @@ from tidemill.runtime.growth import GrowthWatch
 from tidemill.runtime.lease import hold_lease, is_watched, record_jvm
 from tidemill.runtime.logwatch import LogWatch
 from tidemill.runtime.registry import BatchRecord, Registry, RunState
+from tidemill.runtime.sameness import require_same
 from tidemill.runtime.seam import SeamWatch
 from tidemill.runtime.session import build_session, end_jvm, run_settings, stop_session
 from tidemill.runtime.settings import settle
@@ -149,9 +150,10 @@ def _drive(
     give_back = settle(spark, pinned, more)
     try:
         slicings = {source: Slicing(work.options(source)) for source in manifest.sources}
-        targets: dict[str, Destination] = {**topics, **prepare_tables(catalog, manifest)}
         archives = {name: slicing.archive for name, slicing in slicings.items()}
-        frame = build_frame(work, spark, archives, targets)
+        pipeline = require_same(work, spark, archives)
+        targets: dict[str, Destination] = {**topics, **prepare_tables(catalog, manifest)}
+        frame = build_frame(work, spark, archives, targets, pipeline)
         keep = work.loaded.config.keep_snapshots
         committer = Committer(
             manifest, work.folder, catalog, targets, slicings, stamps=stamps, keep=keep

@@ -13,7 +13,6 @@ from tidemill.folds.packing import PACK_TIME, PACKED, Pack
 from tidemill.folds.runner import Delivery, Place
 from tidemill.folds.watermark import Clock
 from tidemill.runtime.analyst import call_pipeline
-from tidemill.runtime.code import load_pipeline
 from tidemill.runtime.feeds import feed_root
 from tidemill.runtime.logs import client_settings
 from tidemill.sinks.base import RESULT
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from tidemill.config.loader import LoadedConfig
+    from tidemill.pipeline import Pipeline
     from tidemill.planning.manifest import Manifest
     from tidemill.runtime.run import RunFolder
     from tidemill.sinks.base import Destination
@@ -95,15 +95,19 @@ def build_frame(
     spark: SparkSession,
     archives: dict[str, pa.Schema],
     targets: dict[str, Destination],
+    pipeline: Pipeline | None,
 ) -> DataFrame:
-    """The whole pipeline as one streaming DataFrame; several outputs are tagged and united."""
+    """The whole pipeline as one streaming DataFrame; several outputs are tagged and united.
+
+    Without a pipeline the readers write their rows as they are.
+    """
     from pyspark.sql import DataFrame
 
     from tidemill.sources.datasource import TidemillSource
 
     manifest = work.manifest
     spark.dataSource.register(TidemillSource)
-    if not manifest.code:
+    if pipeline is None:
         told = [
             work.written(spark, source, archives[source], targets[source]) for source in archives
         ]
@@ -114,7 +118,7 @@ def build_frame(
     }
     deliver = Delivery(BatchWriter(targets), RESULT_DDL)
     with building(work.places(), partial(work.lift, spark), deliver):
-        outputs = call_pipeline(load_pipeline(work.loaded, manifest.pipeline), frames)
+        outputs = call_pipeline(pipeline, frames)
     for name in manifest.sinks:
         if name not in outputs:
             raise RunError(f"the pipeline no longer gives {name!r}", fix=nearest(name, outputs))

@@ -33,6 +33,7 @@ from tidemill.planning.slices import DEFAULT_SLICE_ROWS, cut_by_rows, cut_by_wid
 from tidemill.planning.statistics import SourceStatistics
 from tidemill.runtime.cache import KnownCode, digest, recall, remember
 from tidemill.runtime.code import fingerprint, load_pipeline
+from tidemill.runtime.lookout import Looked, Seen, watching
 from tidemill.runtime.pinning import check_columns, narrow, pin_source, snapshot_ages
 from tidemill.sources.opening import open_reader
 from tidemill.types import TimeRange, from_micros, micros_of, show_duration, show_instant, to_micros
@@ -68,10 +69,12 @@ def make_plan(
     catalog = open_metadata(loaded)
     code = code_fingerprint(loaded, request.pipeline)
     known = recall(loaded.home, code)
-    streams = known.streams if known else load_pipeline(loaded, request.pipeline).streams
+    with watching() as seen:
+        pipeline = None if known else load_pipeline(loaded, request.pipeline)
+    streams = pipeline.streams if pipeline else known.streams if known else ()
     check_loops(loaded.config, request, streams)
     opened = _open_sources(loaded, catalog, request, streams)
-    facts = _facts(loaded, request.pipeline, opened, known, spark)
+    facts = _facts(loaded, request.pipeline, opened, known, spark, seen=seen)
     if known is None or facts is not known.facts:
         # It was analysed, for seconds: a table may have expired the snapshot meanwhile.
         opened = _open_sources(loaded, catalog, request, streams)
@@ -150,13 +153,12 @@ def require_pipeline(loaded: LoadedConfig, name: str) -> PipelineConfig:
 
 
 def code_fingerprint(loaded: LoadedConfig, name: str) -> str:
-    """The fingerprint of a pipeline's code and of what the YAML says about its inputs."""
+    """The name of a pipeline's analysis, with what the YAML says about its inputs and Spark."""
     config = loaded.config.pipelines[name]
     sources = {key: value.model_dump_json() for key, value in config.sources.items()}
     streams = {key: value.event_time for key, value in loaded.config.streams.items()}
-    settings = meaning(loaded.config.spark.conf)
-    more = [str(settings)] if settings else []
-    return fingerprint(loaded, name, [str(sources), str(streams), *more])
+    conf = {key: str(value) for key, value in loaded.config.spark.conf.items()}
+    return fingerprint(loaded, name, [str(sources), str(streams), str(conf)])
 
 
 def _open_sources(
@@ -197,6 +199,8 @@ def _facts(
     opened: _Opened,
     known: KnownCode | None,
     spark: SparkSession | None,
+    *,
+    seen: Seen,
 ) -> PipelineFacts:
     """From the cache, or by asking a small Spark session."""
     columns = digest(opened.columns)
@@ -206,7 +210,9 @@ def _facts(
     from tidemill.runtime.session import build_session
     from tidemill.runtime.settings import settled
 
-    pipeline = load_pipeline(loaded, name)
+    with watching() as again:
+        pipeline = load_pipeline(loaded, name)
+    seen.add(again)
     session = spark or build_session(
         loaded.config.spark.model_copy(update={"master": "local[1]"}),
         1,
@@ -221,13 +227,13 @@ def _facts(
                 {source: opened.readers[source].schema() for source in pipeline.streams},
                 {source: opened.pins[source].event_time for source in pipeline.streams},
                 {source for source in pipeline.streams if opened.pins[source].meta},
+                seen=seen,
             )
     finally:
         if spark is None:
             session.stop()
-    remember(
-        loaded.home, code_fingerprint(loaded, name), KnownCode(pipeline.streams, columns, facts)
-    )
+    analysed = KnownCode(pipeline.streams, columns, facts, Looked.now(seen))
+    remember(loaded.home, code_fingerprint(loaded, name), analysed)
     return facts
 
 

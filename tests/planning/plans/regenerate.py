@@ -188,8 +188,15 @@ def plans_of(spark: SparkSession, function: Any) -> list[OutputPlans]:
     """What `analyse` reads the facts from."""
     made = pipeline(function)
     schemas = {source: SCHEMAS[source] for source in made.streams}
-    with patch.object(analyst, "find_facts", lambda plans, _: list(plans)):
-        return analyst.analyse(spark, made, schemas, EVENT_TIMES, set())
+    taken: list[OutputPlans] = []
+
+    def take(plans: list[OutputPlans], *rest: Any) -> Any:
+        taken.extend(plans)
+        return find_facts(taken, *rest)
+
+    with patch.object(analyst, "find_facts", take):
+        analyst.analyse(spark, made, schemas, EVENT_TIMES, set())
+    return taken
 
 
 def main() -> None:

@@ -1,0 +1,125 @@
+"""Read what only Spark's own plan objects tell: their words, their SQL, their Python functions."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from tidemill.planning.clocks import cast_specials, typed_specials
+from tidemill.planning.lineage import FOLD, PREPARE
+from tidemill.planning.tree import Tree, build_tree
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_TIMES = ("date", "timestamp", "timestamp_ntz")
+_ALL = 2**31 - 1
+"""Spark shortens long lists of columns unless it is given a limit."""
+
+
+def find_clocks(spark: SparkSession, analysed: Any) -> tuple[str, ...]:
+    """The texts of a plan that Spark takes for the clock, by asking Spark's own rule and parser."""
+    rules = spark._jvm.org.apache.spark.sql.catalyst.optimizer
+    before = rules.ReplaceExpressions.apply(analysed)
+    after = rules.SpecialDatetimeValues.apply(before)
+    found: set[str] = set()
+    if not before.fastEquals(after):
+        old, new = (build_tree(json.loads(plan.toJSON())) for plan in (before, after))
+        found.update(cast_specials(old, new))
+    if _has_times(build_tree(json.loads(analysed.toJSON()))):
+        found.update(name for text in _parsed(analysed) for name in typed_specials(text))
+    return tuple(sorted(found))
+
+
+def spoken_nodes(analysed: Any) -> list[str]:
+    """Spark's words for every node of a plan, from the top; rows that stand in it included."""
+    return [_spoken(node) for node in _walk(analysed)]
+
+
+def carried_functions(analysed: Any, plan: Tree) -> list[tuple[str, Any]]:
+    """The Python functions that a plan sends to executors, as an executor would unpickle them.
+
+    Each with words for it.
+    """
+    found = []
+    for node, told in zip(_walk(analysed), plan.walk(), strict=True):
+        if any(p.kind.startswith("Python") for e in told.expressions() for p in e.walk()):
+            parts = (part for each in _items(node.expressions()) for part in _walk(each))
+            functions = (p for p in parts if p.getClass().getSimpleName().startswith("Python"))
+            found += [(_words(str(part.name())), _unpickled(part.func())) for part in functions]
+    return found
+
+
+def _words(name: str) -> str:
+    for prefix in (FOLD, PREPARE):
+        if name.startswith(prefix):
+            return f"the parameters of the fold {name.removeprefix(prefix)}"
+    return f"the function {name}"
+
+
+def _unpickled(function: Any) -> Any:
+    """The function and its result's type; what cannot be read here is told by its size alone."""
+    from pyspark.core import broadcast
+
+    command = bytes(function.command().unsafeArray())
+    variables = function.broadcastVars()
+    for index in range(variables.size()):
+        each = variables.get(index)
+        kept = broadcast.Broadcast(path=each.value().path())
+        broadcast._broadcastRegistry.setdefault(each.id(), kept)
+    try:
+        found = pickle.loads(command)
+        if isinstance(found, broadcast.Broadcast):  # a long command is sent as a variable
+            found = pickle.loads(found.value)
+    except Exception:
+        return f"a function of {len(command)} bytes"
+    return found
+
+
+def _spoken(node: Any) -> str:
+    text = str(node.simpleString(_ALL))
+    is_local = node.getClass().getSimpleName() == "LocalRelation"
+    return f"{text} {node.data().mkString(', ')}" if is_local else text
+
+
+def _has_times(plan: Tree) -> bool:
+    """Whether a typed literal can be in it; the rows of VALUES are read before the plan is made."""
+    for node in plan.walk():
+        if node.kind == "LocalRelation":
+            return True
+        for expression in node.expressions():
+            for part in expression.walk():
+                if part.kind == "Literal" and part.fields.get("dataType") in _TIMES:
+                    return True
+    return False
+
+
+def _parsed(plan: Any) -> Iterator[str]:
+    """The texts in SQL that the nodes and literals of a plan were parsed from."""
+    for node in _walk(plan):
+        yield from _origin(node, whole=True)
+        for each in _items(node.expressions()):
+            for leaf in _items(each.collectLeaves()):
+                yield from _origin(leaf, whole=False)
+
+
+def _origin(part: Any, *, whole: bool) -> Iterator[str]:
+    origin = part.origin()
+    if origin.sqlText().isDefined():
+        text = str(origin.sqlText().get())
+        if whole or not origin.stopIndex().isDefined():
+            yield text
+        else:
+            yield text[origin.startIndex().get() : origin.stopIndex().get() + 1]
+
+
+def _walk(node: Any) -> Iterator[Any]:
+    yield node
+    for child in _items(node.children()):
+        yield from _walk(child)
+
+
+def _items(sequence: Any) -> list[Any]:
+    return [sequence.apply(index) for index in range(sequence.size())]
