@@ -52,6 +52,7 @@ from pathlib import Path
 
 import rates
 from pyspark.sql import functions as F
+from pyspark.sql.types import StringType
 
 import shared_rates
 from tidemill.folds import Processor
@@ -64,7 +65,7 @@ def clean(text):
     return text.strip()
 
 
-@F.udf("string")
+@F.udf(StringType())
 def tidy(text):
     return clean(text) + rates.SUFFIX + shared_rates.mark(text)
 
