@@ -210,9 +210,6 @@ def _facts(
     from tidemill.runtime.session import build_session
     from tidemill.runtime.settings import settled
 
-    with watching() as again:
-        pipeline = load_pipeline(loaded, name)
-    seen.add(again)
     session = spark or build_session(
         loaded.config.spark.model_copy(update={"master": "local[1]"}),
         1,
@@ -221,6 +218,10 @@ def _facts(
     )
     try:
         with settled(session, meaning(loaded.config.spark.conf)):
+            # As in a run, code is imported when there is a session: UDFs ask for its settings.
+            with watching() as again:
+                pipeline = load_pipeline(loaded, name)
+            seen.add(again)
             facts = analyse(
                 session,
                 pipeline,
