@@ -312,7 +312,8 @@ def test_another_process_finds_the_same_behaviour(shop):
     )
 
     def python(script: str, seed: str, *arguments: str) -> str:
-        env = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": str(shop.shared)}
+        path = f"{shop.shared}:{os.environ.get('PYTHONPATH', '')}"
+        env = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": path}
         found = subprocess.run(
             [sys.executable, "-c", script, *arguments],
             cwd=shop.folder, env=env, capture_output=True, text=True, check=False,

@@ -44,7 +44,7 @@ class Scorer(Base):
         return self.add(row)
 
     def add(self, row):
-        if row in {"x", "y"}:
+        if row in {"u", "v", "w", "x", "y"}:
             return None
         return row * self.weight + self.bonus
 
@@ -123,7 +123,7 @@ def test_comments_docstrings_and_the_layout_of_lines_do_not_count(folder):
         ("row * self.weight", "row + self.weight", "function work.Scorer.add"),
         ("weight = 3", "weight = 4", "class work.Scorer"),
         ("return 0\n", "return 1\n", "function work.Base.lowest"),
-        ('{"x", "y"}', '{"x", "z"}', "function work.Scorer.add"),
+        ('"x", "y"}', '"x", "z"}', "function work.Scorer.add"),
         ('{"low": 1', '{"low": 2', "function work.score"),
         ("make(3)", "make(4)", "function work.make.<locals>.inner"),
         ("Scorer(1)", "Scorer(2)", "a value"),
@@ -167,7 +167,11 @@ def test_two_processes_come_to_the_same_lines(folder):
     told = [
         subprocess.run(
             [sys.executable, "-c", script, seed],
-            env={**os.environ, "PYTHONPATH": str(folder), "PYTHONHASHSEED": seed},
+            env={
+                **os.environ,
+                "PYTHONPATH": f"{folder}:{os.environ.get('PYTHONPATH', '')}",
+                "PYTHONHASHSEED": seed,
+            },
             capture_output=True,
             text=True,
             check=True,
