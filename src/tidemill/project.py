@@ -176,6 +176,7 @@ class Project:
         Its state is rebuilt from the archive; what the lost run gave is not given again. ``lost``
         is that run's id, or the latest one that wrote the pipeline's tables.
         """
+        from tidemill.runtime.guards import one_start_at_a_time, require_only_live_run
         from tidemill.runtime.recovery import find_lost, output_start, recover, require_tables
         from tidemill.runtime.takeover import Takeover
 
@@ -185,9 +186,11 @@ class Project:
         require_tables(draft)
         with contextlib.suppress(RunError):
             lost = self.registry.get(lost).run  # it may be told by its name
-        lost = find_lost(catalog, draft, lost).run
+        backfills = {found.run for found in self.registry.runs() if found.mode == "backfill"}
+        lost = find_lost(catalog, draft, lost, backfills).run
         takeover = Takeover(self.loaded.home, self.registry, pipeline, lost)
-        with takeover.held():
+        with one_start_at_a_time(self.loaded.home), takeover.held():
+            require_only_live_run(draft, self.loaded.home, lost)
             found = find_lost(catalog, draft, lost)  # nobody adds to it any more
             plan = self.plan_run(pipeline, output_start(found, plan), spark=spark, **options)
             manifest = pipeline_manifest(self.loaded, plan, draft.run)
@@ -391,9 +394,20 @@ class Project:
         else:
             from tidemill.runtime.executor import release
 
+            if not folder.has_manifest():
+                self.registry.set_state(run, RunState.CANCELLED, "its folder is gone")
+                return self._unknown(self.registry.get(run))
             release(open_catalog(self.loaded), folder.read_manifest())
             self.registry.set_state(run, RunState.CANCELLED)
         return self.status(run)
+
+    def _unknown(self, record: RunRecord) -> RunResult:
+        """What the registry alone knows of a run whose folder is gone."""
+        totals = self.registry.totals(record.run)
+        return RunResult(
+            record.run, record.pipeline, record.state, {}, "", "", totals, 0, 0,
+            record.seconds, record.error, name=record.name,
+        )  # fmt: skip
 
     def _require_driven(self, run: str) -> None:
         record = self.registry.get(run)

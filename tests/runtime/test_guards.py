@@ -1,6 +1,8 @@
 """Before a run begins: nothing is written twice, and nothing into a source. No Spark is started."""
 
+import shutil
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -12,7 +14,9 @@ from tests.bad_input.shop import FROM, SCHEMA, T0, TO, YAML, Shop, events, table
 from tidemill.archive.reached import Reached, to_summary
 from tidemill.errors import ConfigError, PlanError
 from tidemill.planning.plan import BackfillPlan
+from tidemill.runtime.guards import require_only_live_run
 from tidemill.runtime.registry import RunState
+from tidemill.runtime.run import RunFolder
 from tidemill.sinks.commit import property_name
 from tidemill.sinks.tables import ensure_table
 
@@ -132,6 +136,29 @@ def test_a_live_run_after_one_that_is_over(shop, state):
     first = project.prepare(project.plan_run("sums")).run
     project.registry.set_state(first, state)
     assert project.prepare(project.plan_run("sums"))
+
+
+def test_a_live_run_that_has_lost_its_folder_is_not_passed_over(shop):
+    """What it had read after its last commit would be missing for ever."""
+    project = shop.project
+    first = project.prepare(project.plan_run("sums")).run
+    project.registry.set_state(first, RunState.FAILED)
+    shutil.rmtree(RunFolder.of(project.loaded.home, first).path)
+    with pytest.raises(PlanError, match=f"{first} .* has lost its folder") as raised:
+        project.prepare(project.plan_run("sums"))
+    assert f"--recover-from-archive {first}" in raised.value.fix
+    assert project.cancel(first).state is RunState.CANCELLED
+    assert project.prepare(project.plan_run("sums"))
+
+
+def test_the_run_that_is_recovered_is_no_second_one(shop):
+    project = shop.project
+    first = project.prepare(project.plan_run("sums"))
+    project.registry.set_state(first.run, RunState.FAILED)
+    other = replace(first, run="other")
+    with pytest.raises(PlanError, match=first.run):
+        require_only_live_run(other, project.loaded.home)
+    require_only_live_run(other, project.loaded.home, first.run)
 
 
 def test_two_starts_at_once_see_each_other(shop):

@@ -1,5 +1,6 @@
 """The same command again goes on with the run of that name, or says why not. No Spark starts."""
 
+import shutil
 import sqlite3
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -45,6 +46,17 @@ def test_a_run_that_can_be_resumed_goes_on(shop, state):
     run = shop.project.prepare_run("sums", name="live").run
     shop.project.registry.set_state(run, state)  # running: its driver was killed
     assert shop.project.prepare_run("sums", name="live").run == run
+
+
+def test_a_run_that_lost_its_folder_is_not_replaced_by_a_new_one(shop):
+    """A container that restarts would begin at the log's end and leave a gap."""
+    run = shop.project.prepare_run("sums", name="live").run
+    shop.project.registry.set_state(run, RunState.FAILED)
+    shutil.rmtree(RunFolder.of(shop.project.loaded.home, run).path)
+    with pytest.raises(RunError, match="has lost its folder") as raised:
+        shop.project.prepare_run("sums", name="live")
+    assert f"--recover-from-archive {run} --name live" in raised.value.fix
+    assert [found.run for found in shop.project.runs()] == [run]
 
 
 @pytest.mark.parametrize("state", [RunState.FINISHED, RunState.CANCELLED])

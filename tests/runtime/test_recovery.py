@@ -135,6 +135,24 @@ def test_a_run_that_went_on_for_a_lost_one_may_be_lost_itself(catalog):
     assert found.end.run == "r0"  # it was further, and knows where the live log goes on
 
 
+def test_a_run_that_somebody_went_on_for_is_not_recovered_again(catalog):
+    """What its successor has given since is in the tables; only the successor's stamp says so."""
+    stamped(catalog, one=DATA)
+    stamped(catalog, one=replace(CLOSING, run="next", recovers="r"))
+    with pytest.raises(PlanError, match="the run next went on for r") as raised:
+        find_lost(catalog, plan(), "r")
+    assert "--recover-from-archive next" in raised.value.fix
+    assert find_lost(catalog, plan(), "next").run == "next"
+
+
+def test_a_backfill_is_never_the_lost_run(catalog):
+    stamped(catalog, one=DATA)
+    with pytest.raises(PlanError, match="is a backfill"):
+        find_lost(catalog, plan(), "r", {"r"})
+    with pytest.raises(PlanError, match="commit of any run"):
+        find_lost(catalog, plan(), "latest", {"r"})
+
+
 @pytest.mark.parametrize(
     ("stamp", "why"),
     [

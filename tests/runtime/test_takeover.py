@@ -7,7 +7,8 @@ import pytest
 
 from tests.planning.test_manifest import manifest
 from tests.sources.archives import open_local
-from tidemill.errors import RunError
+from tidemill.errors import PlanError, RunError
+from tidemill.planning.manifest import SourcePin
 from tidemill.runtime.lease import hold_lease, is_held
 from tidemill.runtime.registry import BatchRecord, Registry, RunState
 from tidemill.runtime.run import RunFolder
@@ -65,9 +66,20 @@ def test_two_runs_never_go_on_for_one(tmp_path, registry, takeover):
     registry.add("next", "p", "live")
     with pytest.raises(RunError, match="next goes on for lost already"), takeover.held():
         pass
-    registry.set_state("next", RunState.CANCELLED)
+    registry.set_state("next", RunState.CANCELLED)  # if it gave rows, the tables say so
     with takeover.held():
         pass
+
+
+def test_the_lost_runs_filter_must_be_given_again(tmp_path, takeover):
+    pin = SourcePin("plays", "iceberg", "t", "e", "i", 0, 0, ())
+    made = manifest(late_table="archive.late", sources={"plays": pin})
+    filtered = {"plays": replace(pin, where="country = 'DE'")}
+    folder(tmp_path, "lost", sources=filtered, inherited=0)
+    with pytest.raises(PlanError, match="country = 'DE'") as raised:
+        takeover.inherit(made, open_local(tmp_path))
+    assert "--where" in raised.value.fix
+    assert takeover.inherit(replace(made, sources=filtered), open_local(tmp_path))
 
 
 def test_a_run_that_was_not_exact_leaves_one_that_is_not(tmp_path, registry, takeover):

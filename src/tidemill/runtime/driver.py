@@ -232,8 +232,11 @@ class Driver:
             self._failure = self._failure or error
 
     def _is_leaving(self) -> bool:
-        """Whether the query is to end, by whatever reason. Asked by the watchdog."""
-        reasons = (self._ended, self._stopping, self._grown)
+        """Whether somebody or something told the query to end. Asked by the watchdog.
+
+        One that is at its planned end may take all the time it needs for its last batch.
+        """
+        reasons = (self._stopping, self._grown)
         if any(reason.is_set() for reason in reasons) or self._failure is not None:
             return True
         control = read_control(self.folder.path)

@@ -53,7 +53,7 @@ def require_place(
 ) -> None:
     """The run may write where its manifest says; otherwise an error that says why not."""
     if request.live is not None and not request.append:
-        _require_only_live_run(manifest, home)
+        require_only_live_run(manifest, home)
     warehouse = str(catalog.properties.get("warehouse", ""))
     if warehouse:
         _require_outside(warehouse, "tables that the run makes", manifest)
@@ -189,14 +189,20 @@ def _shown(span: tuple[int, int]) -> str:
         return f"[{show_instant(from_micros(span[0]))}, …)"
 
 
-def _require_only_live_run(manifest: Manifest, home: Path) -> None:
-    """Two live runs of a pipeline into one place would write every row twice."""
+def require_only_live_run(manifest: Manifest, home: Path, besides: str | None = None) -> None:
+    """Two live runs of a pipeline into one place would write every row twice.
+
+    ``besides`` is the run that the new one goes on for.
+    """
     places = {sink.place for sink in manifest.sinks.values()}
     for record in open_registry(home).runs():
         if record.pipeline != manifest.pipeline or record.state in _OVER:
             continue
         other = _manifest_of(home, record.run)
-        if other is None or other.ends or other.run == manifest.run:
+        if record.run in (besides, manifest.run) or (other is not None and other.ends):
+            continue
+        if other is None:
+            _require_never_begun(record)
             continue
         shared = places & {sink.place for sink in other.sinks.values()}
         if shared:
@@ -217,3 +223,17 @@ def _manifest_of(home: Path, run: str) -> Manifest | None:
     with suppress(RunError):
         return RunFolder.of(home, run).read_manifest()
     return None
+
+
+def _require_never_begun(record: RunRecord) -> None:
+    """A live run whose folder is gone may have written anywhere: it is recovered, or cancelled."""
+    if record.mode in ("backfill", "archive") or record.state is RunState.PLANNED:
+        return
+    raise PlanError(
+        f"the live run {record.run} of this pipeline is {record.state} and has lost its folder: "
+        "rows after its last commit would be left out",
+        where=f"pipeline {record.pipeline}",
+        fix=f"'tidemill run {record.pipeline} --recover-from-archive {record.run}' goes on after "
+        f"it; 'tidemill cancel {record.run}' gives it up; --append runs beside it",
+        run=record.run,
+    )

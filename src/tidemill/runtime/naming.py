@@ -80,6 +80,7 @@ def find_named(home: Path, name: str, pipeline: str, asked: Mapping[str, Any]) -
         return None
     folder = RunFolder.of(home, run)
     if not folder.has_manifest():
+        _require_not_begun(registry, name, run)
         registry.remove(run)
         return None
     manifest = folder.read_manifest()
@@ -87,6 +88,19 @@ def find_named(home: Path, name: str, pipeline: str, asked: Mapping[str, Any]) -
     _require_asked(name, manifest, pipeline, asked)
     _require_free(name, run, folder.path)
     return manifest
+
+
+def _require_not_begun(registry: Registry, name: str, run: str) -> None:
+    """A run that has begun and lost its folder has a place to go on from: it is not replaced."""
+    record = registry.get(run)
+    if record.state is RunState.PLANNED and not registry.totals(run).batches:
+        return
+    raise RunError(
+        f"the run {name!r} ({run}) has lost its folder",
+        fix=f"'tidemill run {record.pipeline} --recover-from-archive {run} --name {name}' goes on "
+        "after its last commit; or choose another --name for a new run",
+        run=run,
+    )
 
 
 def _require_open(registry: Registry, name: str, run: str) -> None:

@@ -8,7 +8,7 @@ and what it gives up to a table's cut is discarded: the table has it already.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
@@ -20,6 +20,7 @@ from tidemill.errors import PlanError, SourceError
 from tidemill.planning.cuts import Cut, Way, way_to
 from tidemill.planning.manifest import Leg
 from tidemill.sinks.commit import RUN_IN_SUMMARY, property_name, read_stamp
+from tidemill.sinks.stamp import find_successor
 from tidemill.sources.verdict import CLOCK
 from tidemill.types import MILLISECOND, from_micros, show_instant
 
@@ -57,8 +58,18 @@ def require_tables(manifest: Manifest) -> None:
             )
 
 
-def find_lost(catalog: Catalog, manifest: Manifest, run: str) -> Lost:
-    """The lost run, and what each table of the pipeline has of it."""
+def find_lost(
+    catalog: Catalog, manifest: Manifest, run: str, backfills: Collection[str] = ()
+) -> Lost:
+    """The lost run, and what each table of the pipeline has of it.
+
+    ``backfills`` are runs that have an end: they are not recovered, and never the latest one.
+    """
+    if run in backfills:
+        raise PlanError(
+            f"the run {run} is a backfill: it has an end, and is not recovered",
+            fix="start the backfill again; only live runs are recovered from the archive",
+        )
     outputs = {sink.table for sink in manifest.sinks.values()}
     names = sorted({*outputs, manifest.late_table, manifest.dead_table})
     found = {name: catalog.load_table(name) for name in names if catalog.table_exists(name)}
@@ -67,7 +78,9 @@ def find_lost(catalog: Catalog, manifest: Manifest, run: str) -> Lost:
             (snapshot.timestamp_ms, snapshot.summary.additional_properties[RUN_IN_SUMMARY])
             for table in found.values()
             for snapshot in table.metadata.snapshots
-            if snapshot.summary and RUN_IN_SUMMARY in snapshot.summary.additional_properties
+            if snapshot.summary
+            and RUN_IN_SUMMARY in snapshot.summary.additional_properties
+            and snapshot.summary.additional_properties[RUN_IN_SUMMARY] not in backfills
         ]
         run = max(newest, default=(0, ""))[1]
     properties = {name: table.metadata.properties for name, table in found.items()}
@@ -76,7 +89,20 @@ def find_lost(catalog: Catalog, manifest: Manifest, run: str) -> Lost:
             f"no table of the pipeline has a commit of {f'run {run}' if run else 'any run'}",
             fix="there is nothing to recover: start it with 'tidemill run'",
         )
+    _require_last(run, properties)
     return _lost(run, properties, names, outputs)
+
+
+def _require_last(run: str, properties: Mapping[str, Mapping[str, str]]) -> None:
+    """What a successor has given after the run is in the tables: only the successor knows it."""
+    for told in properties.values():
+        other = find_successor(told, run)
+        if other is not None:
+            raise PlanError(
+                f"the run {other} went on for {run}, and has written rows since",
+                fix=f"recover that one: --recover-from-archive {other}",
+                run=other,
+            )
 
 
 def _lost(

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tidemill.errors import RunError
+from tidemill.errors import PlanError, RunError
 from tidemill.runtime.lease import hold_lease, is_held
 from tidemill.runtime.recovery import clock_rows
 from tidemill.runtime.registry import RunState
@@ -60,7 +60,7 @@ class Takeover:
             if theirs is not None and theirs.recovers == self.lost:
                 raise RunError(
                     f"the run {record.run} goes on for {self.lost} already",
-                    fix=f"'tidemill resume {record.run}', or 'tidemill cancel {record.run}' first",
+                    fix=f"'tidemill resume {record.run}'",
                 )
 
     def inherit(self, manifest: Manifest, catalog: Catalog) -> Manifest:
@@ -73,6 +73,8 @@ class Takeover:
         else:
             clock = clock_rows(catalog, manifest.late_table)
         theirs = self._manifest(self.lost)
+        if theirs is not None:
+            _require_same_rows(theirs, manifest)
         if theirs is None:
             return replace(
                 manifest, output=(to_micros(BEGINNING), manifest.output[1]), inherited=clock
@@ -92,3 +94,16 @@ class Takeover:
         with contextlib.suppress(RunError):
             return RunFolder.of(self.home, run).read_manifest()
         return None
+
+
+def _require_same_rows(lost: Manifest, manifest: Manifest) -> None:
+    """The run that goes on reads the rows that the lost one read: the same filters."""
+    for name, pin in manifest.sources.items():
+        before = lost.sources[name].where if name in lost.sources else pin.where
+        if pin.where != before:
+            raise PlanError(
+                f"the lost run read {name} where {before or 'nothing is filtered'}, this one "
+                f"would read it where {pin.where or 'nothing is filtered'}",
+                where=f"pipeline {manifest.pipeline}",
+                fix="give the --where and --region that the lost run was begun with",
+            )

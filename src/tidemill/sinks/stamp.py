@@ -91,6 +91,15 @@ def read_stamp(properties: Mapping[str, str], run: str) -> BatchStamp | None:
     )
 
 
+def find_successor(properties: Mapping[str, str], run: str) -> str | None:
+    """The run that went on for a lost one and has written into the table, if there is one."""
+    prefix = property_name("")
+    for key in properties:
+        if key.startswith(prefix) and f'"recovers": "{run}"' in properties[key]:
+            return key.removeprefix(prefix)
+    return None
+
+
 def committed_batch(properties: Mapping[str, str], run: str) -> int:
     """The last batch of the run in the table, or −1."""
     found = read_stamp(properties, run)
