@@ -60,8 +60,8 @@ def test_no_room_for_the_tag_of_a_run(tmp_path: Path, disk: Path):
         found = shop.backfill()
     assert (found.code, found.out) == (1, "")
     assert without_run(found.err) == (
-        f"error: {shop.folder}/.tidemill/runs/RUN: the run cannot be written: Error writing bytes "
-        "to file. Detail: [errno 28] No space left on device\n"
+        f"error: {shop.folder}/.tidemill/runs/RUN: the run cannot be written: No space left "
+        "on device\n"
         "  fix: free space or give write permission, or set home: in the YAML\n"
     )
 
@@ -87,7 +87,7 @@ def test_no_room_for_what_is_written(tmp_path: Path, disk: Path, free: int):
     assert record.state == "failed"
     assert record.error is not None
     assert found.err.endswith(f"error: {record.error}\n")
-    reason = "Error writing bytes to file. Detail: [errno 28] No space left on device\n"
+    reason = "No space left on device\n"
     resume = f"'tidemill resume {record.run}'"
     assert record.error in (
         f"the run cannot go on: {reason}  fix: free space or give write permission, then {resume}",

@@ -79,8 +79,8 @@ def test_snapshots_that_go_while_a_run_is_planned(tmp_path, broker, topic, spark
     yard.capture()
     slow = planner._facts
 
-    def facts(*arguments):
-        found = slow(*arguments)
+    def facts(*arguments, **options):
+        found = slow(*arguments, **options)
         yard.produce(2, 10, 1)
         yard.capture()
         expire_all_but_one(yard)

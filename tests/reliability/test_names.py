@@ -45,7 +45,6 @@ def kill_after_a_batch(shop: Shop) -> None:
 def test_a_killed_run_goes_on_under_its_name(tmp_path):
     shop = Shop.make(tmp_path, SLOWLY)
     shop.fill("logs.plays", table(events()), files=4)
-    shop.know()
     kill_after_a_batch(shop)
     run = shop.project.registry.named("live")
     assert shop.project.status("live").totals.read < 240
