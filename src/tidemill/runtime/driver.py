@@ -102,7 +102,7 @@ class Driver:
         )
         meter = WorkMeter((os.getpid(), self._context._gateway.proc.pid))
         with Watchdog(
-            self._is_leaving,
+            self._is_told_to_end,
             lambda: (self._tasks, self._answers, meter.look()),
             self._is_away,
             lambda step: self._hurry(query, step),
@@ -232,12 +232,15 @@ class Driver:
             self._failure = self._failure or error
 
     def _is_leaving(self) -> bool:
-        """Whether somebody or something told the query to end. Asked by the watchdog.
+        """Whether the query is to end, by whatever reason."""
+        return self._ended.is_set() or self._is_told_to_end()
 
-        One that is at its planned end may take all the time it needs for its last batch.
+    def _is_told_to_end(self) -> bool:
+        """Whether somebody or something told it to end. Asked by the watchdog.
+
+        A run at its planned end may take all the time that its last batch needs.
         """
-        reasons = (self._stopping, self._grown)
-        if any(reason.is_set() for reason in reasons) or self._failure is not None:
+        if self._stopping.is_set() or self._grown.is_set() or self._failure is not None:
             return True
         control = read_control(self.folder.path)
         return control.stopping or control.cancelled
