@@ -23,7 +23,7 @@ from tidemill.runtime.naming import check_name
 from tidemill.runtime.phase import read_phase
 from tidemill.runtime.planner import make_plan
 from tidemill.runtime.registry import BatchRecord, Registry, RunRecord, RunState, open_registry
-from tidemill.runtime.results import Progress, RunResult
+from tidemill.runtime.results import Progress, RunResult, without_folder
 from tidemill.runtime.run import RunFolder, new_run_id
 from tidemill.runtime.settings import require_same_meaning
 from tidemill.runtime.starting import Starter
@@ -396,18 +396,10 @@ class Project:
 
             if not folder.has_manifest():
                 self.registry.set_state(run, RunState.CANCELLED, "its folder is gone")
-                return self._unknown(self.registry.get(run))
+                return without_folder(self.registry.get(run), self.registry.totals(run))
             release(open_catalog(self.loaded), folder.read_manifest())
             self.registry.set_state(run, RunState.CANCELLED)
         return self.status(run)
-
-    def _unknown(self, record: RunRecord) -> RunResult:
-        """What the registry alone knows of a run whose folder is gone."""
-        totals = self.registry.totals(record.run)
-        return RunResult(
-            record.run, record.pipeline, record.state, {}, "", "", totals, 0, 0,
-            record.seconds, record.error, name=record.name,
-        )  # fmt: skip
 
     def _require_driven(self, run: str) -> None:
         record = self.registry.get(run)

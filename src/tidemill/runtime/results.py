@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from tidemill.runtime.registry import BatchRecord, RunState, RunTotals
+from tidemill.runtime.registry import BatchRecord, RunRecord, RunState, RunTotals
 from tidemill.types import FOREVER, from_micros, show_instant
 
 if TYPE_CHECKING:
@@ -101,6 +101,14 @@ class RunResult:
             "error": self.error,
             **({} if self.phase is None else {"live": self.phase.to_json()}),
         }
+
+
+def without_folder(record: RunRecord, totals: RunTotals) -> RunResult:
+    """What the registry alone knows of a run whose folder is gone."""
+    return RunResult(
+        record.run, record.pipeline, record.state, {}, "", "", totals, 0, 0,
+        record.seconds, record.error, name=record.name,
+    )  # fmt: skip
 
 
 def _shown(frontier: int | None) -> str | None:
