@@ -36,7 +36,14 @@ MANIFESTS = st.builds(
 def manifest(**changes):
     values = {field.name: "x" for field in fields(Manifest) if field.name != "version"}
     numbers = {"created": 0, "output": (0, 1), "boundaries": (0, 1)}
-    numbers |= {"sources": {}, "sinks": {}, "folds": {}, "steps": (), "discard": {}}
+    numbers |= {
+        "sources": {},
+        "sinks": {},
+        "folds": {},
+        "steps": (),
+        "discard": {},
+        "behaviour": (),
+    }
     return Manifest(**{**values, **numbers, **changes})
 
 

@@ -20,6 +20,7 @@ from tidemill.planning.loops import check_loops
 from tidemill.planning.messages import check_messages
 from tidemill.planning.plan import BackfillPlan, BackfillRequest, Beginning
 from tidemill.planning.ranges import Margins, find_margins, input_range
+from tidemill.planning.resources import shuffles
 from tidemill.planning.risks import (
     allowance_risks,
     describe_lateness,
@@ -66,6 +67,7 @@ def make_plan(
 ) -> BackfillPlan:
     """The dry run. ``now`` is frozen by the caller; Spark starts only for code not seen before."""
     config = require_pipeline(loaded, request.pipeline)
+    shuffles(loaded.config.spark)  # a setting that is no number is refused before Spark starts
     catalog = open_metadata(loaded)
     code = code_fingerprint(loaded, request.pipeline)
     known = recall(loaded.home, code)
