@@ -14,17 +14,15 @@ from tidemill.config import ProjectConfig, load_config
 from tidemill.config.loader import LoadedConfig
 from tidemill.errors import RunError
 from tidemill.planning.manifest import Manifest
-from tidemill.planning.manifesting import pipeline_manifest
 from tidemill.planning.plan import BackfillPlan
 from tidemill.planning.requests import Goal, Length, Until, When, request, run_request
-from tidemill.runtime.beginning import complete_run, write_run
+from tidemill.runtime.beginning import complete_run
 from tidemill.runtime.lease import hold_lease, hold_watch, is_held, is_watched
-from tidemill.runtime.naming import check_name
 from tidemill.runtime.phase import read_phase
 from tidemill.runtime.planner import make_plan
 from tidemill.runtime.registry import BatchRecord, Registry, RunRecord, RunState, open_registry
 from tidemill.runtime.results import Progress, RunResult, without_folder
-from tidemill.runtime.run import RunFolder, new_run_id
+from tidemill.runtime.run import RunFolder
 from tidemill.runtime.settings import require_same_meaning
 from tidemill.runtime.starting import Starter
 from tidemill.sources.control import read_control, update_control
@@ -108,10 +106,6 @@ class Project:
     def _starter(self) -> Starter:
         return Starter(self.loaded)
 
-    def _fix(self, manifest: Manifest) -> Manifest:
-        write_run(self.loaded, manifest)
-        return manifest
-
     def plan_run(
         self,
         pipeline: str,
@@ -168,36 +162,21 @@ class Project:
         pipeline: str,
         lost: str = "latest",
         *,
+        name: str | None = None,
         spark: SparkSession | None = None,
         **options: Any,
     ) -> Manifest:
         """Fix a run that goes on where one ended whose checkpoint is lost.
 
         Its state is rebuilt from the archive; what the lost run gave is not given again. ``lost``
-        is that run's id, or the latest one that wrote the pipeline's tables.
+        is that run's id or name, or the latest one that wrote the pipeline's tables. The run that
+        goes on takes over its name, or gets another.
         """
-        from tidemill.runtime.guards import one_start_at_a_time, require_only_live_run
-        from tidemill.runtime.recovery import find_lost, output_start, recover, require_tables
-        from tidemill.runtime.takeover import Takeover
 
-        catalog = open_catalog(self.loaded)
-        plan = self.plan_run(pipeline, datetime.now(UTC), spark=spark, **options)
-        draft = pipeline_manifest(self.loaded, plan, new_run_id(plan.created))
-        require_tables(draft)
-        with contextlib.suppress(RunError):
-            lost = self.registry.get(lost).run  # it may be told by its name
-        backfills = {found.run for found in self.registry.runs() if found.mode == "backfill"}
-        lost = find_lost(catalog, draft, lost, backfills).run
-        takeover = Takeover(self.loaded.home, self.registry, pipeline, lost)
-        with one_start_at_a_time(self.loaded.home), takeover.held():
-            require_only_live_run(draft, self.loaded.home, lost)
-            found = find_lost(catalog, draft, lost)  # nobody adds to it any more
-            plan = self.plan_run(pipeline, output_start(found, plan), spark=spark, **options)
-            manifest = pipeline_manifest(self.loaded, plan, draft.run)
-            manifest = takeover.inherit(recover(manifest, found), catalog)
-            fixed = self._fix(manifest)
-            takeover.give_up(fixed.run)
-        return fixed
+        def plan(start: datetime) -> BackfillPlan:
+            return self.plan_run(pipeline, start, spark=spark, **options)
+
+        return self._starter.recover(plan, lost, name)
 
     def capture(
         self,
@@ -236,11 +215,6 @@ class Project:
     def prepare_grown(self, manifest: Manifest) -> Manifest:
         """Fix the run that goes on, under the same name, where a run has met new fields."""
         return self._starter.outgrow(manifest)
-
-    def rename(self, run: str, name: str) -> None:
-        """Give a run a name, also that of another run: a recovered one goes on under it."""
-        check_name(name)
-        self.registry.rename(self.registry.get(run).run, name)
 
     def log_risks(self, manifest: Manifest) -> tuple[str, ...]:
         """What a run's topics make weaker by their kind of time, as its plan says it."""

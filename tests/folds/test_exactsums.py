@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tidemill.errors import RunError
 from tidemill.folds.exactsums import PART, add_parts, add_sums, finish_sums
 from tidemill.folds.frames import to_arrow, to_polars
 
@@ -80,6 +81,7 @@ def test_any_shares_in_any_order_are_the_same_bits_and_the_nearest_double(shares
         ([math.inf, 1.0, -1e308], math.inf),
         ([-math.inf, 1.0], -math.inf),
         ([math.inf, -math.inf], math.nan),
+        ([1e308, 1e308, -math.inf], -math.inf),
         ([math.nan, 1.0], math.nan),
     ],
 )
@@ -93,6 +95,17 @@ def test_groups_keep_their_own_and_null_is_a_group():
     groups = pl.DataFrame({"limb": [2, None, 1]})
     found = finish_sums(add_sums(groups, rows, ["limb"], "x"))
     assert found.to_list() == [None, math.fsum([0.2, 0.4]), math.fsum([0.1, 0.3])]
+
+
+def test_a_sum_without_room_is_an_error():
+    groups = pl.DataFrame({"key": [0]})
+    rows = pl.DataFrame({"key": [0, 0], "x": [-(2.0**27), 2.0**-1074]})
+    part = add_sums(groups, rows, ["key"], "x")
+    half = [{**entry, "middle": -(1 << 61)} for entry in part.to_list()[0]]
+    again = groups.with_columns(pl.Series("x", [half], part.dtype))
+    add_parts(groups, again, ["key"], "x")
+    with pytest.raises(RunError, match="has no room for more"):
+        add_parts(groups, pl.concat([again, again]), ["key"], "x")
 
 
 def test_many_groups():

@@ -14,7 +14,7 @@ from tests.bad_input.shop import FROM, SCHEMA, T0, TO, YAML, Shop, events, table
 from tidemill.archive.reached import Reached, to_summary
 from tidemill.errors import ConfigError, PlanError
 from tidemill.planning.plan import BackfillPlan
-from tidemill.runtime.guards import require_only_live_run
+from tidemill.runtime.guards import count_rows, require_only_live_run
 from tidemill.runtime.registry import RunState
 from tidemill.runtime.run import RunFolder
 from tidemill.sinks.commit import property_name
@@ -91,6 +91,14 @@ def test_a_sink_without_a_time_is_refused_if_it_has_any_row(shop):
     with pytest.raises(PlanError, match=r"has rows already \(up to 1\)"):
         timeless.project.prepare(plan)
     assert project.prepare(backfill(shop)), "a shadow is a new table"
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.int64(), pa.date32()])
+def test_a_table_whose_time_is_none_has_no_rows_of_the_range(shop, kind):
+    """The run itself then says that its output does not fit."""
+    made = shop.catalog.create_table("logs.odd", pa.schema([("window_start", kind)]))
+    made.append(pa.table({"window_start": pa.array([None], kind)}))
+    assert count_rows(made, "window_start", (0, 1)) == 0
 
 
 def test_history_over_times_that_the_table_has(shop):

@@ -164,9 +164,14 @@ def test_a_recovered_run_takes_the_name_over(shop):
     lost = shop.project.prepare_run("sums", name="live").run
     found = shop.project.prepare_run("sums", into="marts.b")
     folder = RunFolder.of(shop.project.loaded.home, found.run)
-    (folder.path / "manifest.json").write_text(replace(found, asked={}).to_json(), "utf-8")
-    shop.project.rename(found.run, "live")
-    assert shop.project.prepare_run("sums", name="live").run == found.run
+    shop.project.registry.remove(found.run)
+    shop.project.registry.add(found.run, "sums", "live", "live", lost)
+    asked = {"into": "marts.b"}
+    recovered = replace(found, asked={**asked, "from": "2026-01-01"}, recovers=lost)
+    (folder.path / "manifest.json").write_text(recovered.to_json(), "utf-8")
+    assert shop.project.prepare_run("sums", name="live", **asked).run == found.run
+    with pytest.raises(RunError, match=r"into was 'marts\.b', is 'marts\.c'"):
+        shop.project.prepare_run("sums", name="live", into="marts.c")
     assert shop.project.registry.get(lost).name is None
 
 

@@ -127,6 +127,18 @@ def test_before_a_recovery_has_met_its_cuts_the_last_batch_runs_again(tmp_path, 
     assert log.numbers("offsets") == [0, 1, 2, 3, 4, 5]
 
 
+def test_a_checkpoint_from_before_a_rewind_is_told_apart(tmp_path):
+    log = Log(tmp_path, BATCHES, WATERMARKS)
+    rewind(log.folder, log.manifest, 3)
+    for name in ("offsets", "commits"):
+        for number in (2, 3, 4):
+            (log.folder.checkpoint / name / str(number)).unlink(missing_ok=True)
+    with pytest.raises(RunError, match="the checkpoint is older than the rewind"):
+        rewind(log.folder, log.manifest, 1)
+    with pytest.raises(RunError, match="the checkpoint is older than the rewind"):
+        prepare_start(log.folder, log.manifest)
+
+
 def test_a_repeat_that_is_another_batch_stops_the_run(tmp_path):
     log = Log(tmp_path, BATCHES, WATERMARKS)
     entry = read_batch(log.folder.checkpoint, 5)

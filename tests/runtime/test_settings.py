@@ -125,7 +125,6 @@ def test_what_spark_s_own_files_say_does_not_change_rows(tmp_path):
     """The command line, in a process whose spark-defaults.conf would lose the last windows."""
     shop = Shop.make(tmp_path / "shop")
     shop.fill("logs.plays", table(events()), files=2)
-    shop.know()
     (tmp_path / "conf").mkdir()
     lines = [f"{key} {value}" for key, value in FOREIGN.items()]
     (tmp_path / "conf" / "spark-defaults.conf").write_text("\n".join(lines), "utf-8")

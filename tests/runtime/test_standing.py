@@ -38,6 +38,7 @@ class Stage:
             ends=False,
             late_table=LATE,
             dead_table="",
+            asked={},
         )
         self.catalog.create_namespace_if_not_exists("marts")
         for name in (TABLE, LATE):
@@ -143,11 +144,20 @@ def repeats(*ends):
 
 def test_batches_that_a_rewound_run_will_repeat_are_known(stage):
     write_journal(stage.folder.path, repeats(40, 50))
-    for batch in (3, 4):
-        (stage.folder.checkpoint / "offsets" / str(batch)).unlink()
+    (stage.folder.checkpoint / "offsets" / "4").unlink()  # the entry of batch 3 stays
     assert stage.require()[TABLE].batch == 4
     write_journal(stage.folder.path, repeats(40, 55))
     with pytest.raises(PlanError, match="before the rewind it ended elsewhere"):
+        stage.require()
+
+
+@pytest.mark.parametrize("left", [0, 3])
+def test_a_rewound_run_that_lost_its_checkpoint_since_is_refused(stage, left):
+    """The journal alone does not vouch: from nothing, the batches would get other numbers."""
+    write_journal(stage.folder.path, repeats(40, 50))
+    for batch in range(left, 5):
+        (stage.folder.checkpoint / "offsets" / str(batch)).unlink()
+    with pytest.raises(PlanError, match="older than what the run wrote"):
         stage.require()
 
 
@@ -176,6 +186,25 @@ def test_the_way_out_fits_the_run(stage, changes, way):
     with pytest.raises(PlanError) as raised:
         stage.require(**changes)
     assert way in raised.value.fix
+
+
+def test_the_way_out_has_the_options_that_the_run_was_begun_with(stage):
+    shutil.rmtree(stage.folder.checkpoint)
+    asked = {"from": "2026-01-01", "into": "marts.x y", "region": ["eu", "us"]}
+    with pytest.raises(PlanError) as raised:
+        stage.require(asked=asked)
+    options = "--into 'marts.x y' --region eu --region us"
+    assert f"'tidemill run plays --recover-from-archive r1 {options}'" in raised.value.fix
+
+
+def test_a_run_without_commits_begins_again_where_it_began(tmp_path):
+    """There is nothing to recover from, and a run without --from would leave rows out."""
+    stage = Stage(tmp_path)
+    stage.record(0, 10)
+    with pytest.raises(PlanError) as raised:
+        stage.require(asked={"into": "marts.b"}, boundaries=(1_767_225_600_000_000, 2**53))
+    assert "'tidemill cancel r1'" in raised.value.fix
+    assert "'tidemill run plays --from 2026-01-01T00:00Z --into marts.b'" in raised.value.fix
 
 
 def test_stamps_of_other_runs_do_not_matter(stage):

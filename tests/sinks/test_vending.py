@@ -1,6 +1,7 @@
 """Credentials that a catalog vends are renewed on executors before they end."""
 
 import pickle
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
@@ -54,6 +55,36 @@ def test_executors_ask_anew_before_the_credentials_get_old(catalog, monkeypatch)
     assert token(made.renew(table.io)) not in (first, second)
     again = catalog.load_table(NAME)  # a driver that starts now
     assert token(Vending.of(again).renew(again.io)) == token(again.io)
+
+
+def test_a_catalog_that_does_not_answer_does_not_stop_a_task(catalog, monkeypatch):
+    clock = [1_000.0]
+    monkeypatch.setattr(vending.time, "time", lambda: clock[0])
+    table = catalog.load_table(NAME)
+    made, first, asked = Vending.of(table), token(table.io), []
+
+    def away(name, properties):
+        asked.append(clock[0])
+        raise ConnectionError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(vending, "connect", away)
+        for at in (1_400.0, 1_410.0, 1_431.0):
+            clock[0] = at
+            assert token(made.renew(table.io)) == first
+    assert asked == [1_400.0, 1_431.0]
+    clock[0] = 1_500.0
+    assert token(made.renew(table.io)) != first
+
+
+def test_tables_of_one_name_in_two_catalogs_are_two(catalog, monkeypatch):
+    monkeypatch.setattr(vending, "_FRESH", 0)
+    table = catalog.load_table(NAME)
+    made = Vending.of(table)
+    made.renew(table.io)
+    replace(made, catalog="other").renew(table.io)
+    replace(made, properties={"uri": "other"}).renew(table.io)
+    assert len(vending._RENEWED) == 3
 
 
 def test_tasks_write_with_the_renewed_ones(catalog, monkeypatch):

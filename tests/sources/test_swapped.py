@@ -65,5 +65,5 @@ def test_code_that_unites_its_streams_in_another_order_cannot_go_on(spark, tmp_p
     run = project.prepare(plan).run
     run_until(project, run, spark, 3)
     order.reverse()
-    with pytest.raises(RunError, match="names its streams in another order now"):
+    with pytest.raises(RunError, match="it was: output: stream plays; it is: output: stream ads"):
         project.resume(run, spark=spark)

@@ -129,16 +129,12 @@ def _prepare(project: Project, pipeline: str, options: dict[str, Any]) -> Manife
     lost, start = options.pop("lost", None), options.pop("start", None)
     if lost is None:
         return project.prepare_run(pipeline, start, **options)
-    name = options.pop("name", None)
     if start is not None or options.pop("begin", "latest") != "latest":
         raise PlanError(
             "--recover-from-archive goes on where the lost run ended",
             fix="leave --from and --start out",
         )
-    manifest = project.prepare_recovery(pipeline, lost, **options)
-    if name is not None:
-        project.rename(manifest.run, name)
-    return manifest
+    return project.prepare_recovery(pipeline, lost, **options)
 
 
 def show_run(manifest: Manifest, as_json: bool) -> None:

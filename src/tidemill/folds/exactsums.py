@@ -20,6 +20,8 @@ import polars as pl
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from tidemill.errors import RunError
+
 _DIGIT = 28
 _MASK = (1 << _DIGIT) - 1
 _UNIT = -1074
@@ -43,6 +45,9 @@ _ROOM = 3
 """Digits that the carry of a 64-bit sum may reach beyond the last one."""
 
 _KEPT_BITS = 61
+
+_FULL = 1 << 62
+"""A sum of digits that is half full. What one batch adds is far less, so none passes it unseen."""
 
 Integers = NDArray[np.int64]
 
@@ -79,6 +84,7 @@ def _listed(groups: pl.DataFrame, entries: pl.DataFrame, by: Sequence[str]) -> p
         .sort(pl.col(_ENTRY).cast(pl.Int64) * _LIMBS + pl.col(limb))
         .collect()
     )
+    _require_room(placed, sums)
     ends = np.cumsum(np.bincount(placed[_ENTRY].to_numpy(), minlength=len(groups)))
     offsets = pa.array(np.concatenate([[0], ends]), pa.int32())
     values = [placed[_ENTRY + name].to_arrow() for name in _FIELDS]
@@ -87,6 +93,15 @@ def _listed(groups: pl.DataFrame, entries: pl.DataFrame, by: Sequence[str]) -> p
     )
     assert isinstance(found, pl.Series)
     return found
+
+
+def _require_room(entries: pl.DataFrame, sums: list[str]) -> None:
+    if entries.select(pl.any_horizontal((pl.col(sums).abs() >= _FULL).any())).item():
+        raise RunError(
+            f"a sum of floating point numbers has more than {_FULL >> _DIGIT:,} numbers of one "
+            "key and window: it has no room for more",
+            fix="sum in shorter windows, or make the column a decimal or an integer",
+        )
 
 
 def _split(numbers: pl.Series) -> list[pl.Series]:
@@ -122,6 +137,7 @@ def _finish(parts: pl.Series) -> pl.Series:
     is_finite = pl.col("limb") >= 0
     sums = _rounded(entries.filter(is_finite), len(parts))
     odd = entries.filter(~is_finite)
+    sums[odd["at"].to_numpy()] = 0.0  # beside an infinity the finite numbers do not count
     with np.errstate(invalid="ignore"):
         for at, limb in odd.select("at", "limb").iter_rows():
             sums[at] += {_NOT_A_NUMBER: np.nan, _NEGATIVE: -np.inf, _POSITIVE: np.inf}[limb]

@@ -47,7 +47,8 @@ def first_difference(old: Sequence[str], new: Sequence[str]) -> tuple[str, str] 
 
 
 def describe_difference(old: str, new: str) -> str:
-    """Both sides of a difference in a few words."""
+    """Both sides of a difference in a few words, on one line."""
+    old, new = " ".join(old.split()), " ".join(new.split())
     if old == new:
         return f"{new} is not the same"
     if not old:

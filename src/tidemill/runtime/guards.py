@@ -161,7 +161,7 @@ def count_rows(table: Table, time: str | None, span: tuple[int, int]) -> int:
 
     if table.metadata.current_snapshot_id is None:
         return 0
-    if time is not None and time not in table.schema().column_names:
+    if time is not None and not _has_times(table, time):
         return 0  # the output does not fit the table: the run says so
     if time is None:
         scan = table.scan(AlwaysTrue())
@@ -172,6 +172,13 @@ def count_rows(table: Table, time: str | None, span: tuple[int, int]) -> int:
     scan = table.scan(asked, selected_fields=(time,), limit=1)
     rows = sum(task.file.record_count for task in scan.plan_files())
     return rows if rows and len(scan.to_arrow()) else 0
+
+
+def _has_times(table: Table, column: str) -> bool:
+    from pyiceberg.types import TimestampType, TimestamptzType
+
+    fields = {field.name: field.field_type for field in table.schema().fields}
+    return isinstance(fields.get(column), TimestampType | TimestamptzType)
 
 
 def _writers(table: Table, runs: Iterable[RunRecord]) -> str:

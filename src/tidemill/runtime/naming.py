@@ -7,6 +7,7 @@ stands for; the manifest keeps what was asked for when it began.
 from __future__ import annotations
 
 import re
+import shlex
 import time
 from collections.abc import Mapping
 from dataclasses import fields
@@ -30,6 +31,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
 _RUN = re.compile(r"\d{8}_\d{6}_[0-9a-f]{4}")
 _NOT_ASKED = ("pipeline", "append", "allow_empty")  # they permit a start, and change no row
 _FLAGS = {"live": "start", "regions": "region"}  # what the command line calls them
+_BEGINNING = ("from", "to", "start")
 PATIENCE = 15.0
 """Seconds for a driver that was told to stop: who restarts a command may be faster than it."""
 
@@ -56,6 +58,17 @@ def asked_of(request: BackfillRequest) -> dict[str, Any]:
         else:
             found[_FLAGS.get(field.name, field.name.replace("_", "-"))] = _plain(value)
     return found
+
+
+def show_options(manifest: Manifest) -> str:
+    """What a run was begun with, beside where it began, to be added to a command that is shown."""
+    words: list[str] = []
+    for key, value in manifest.asked.items():
+        if key in _BEGINNING or value is False:
+            continue
+        for each in value if isinstance(value, list) else [value]:
+            words += [f"--{key}"] if each is True else [f"--{key}", shlex.quote(str(each))]
+    return "".join(f" {word}" for word in words)
 
 
 def _plain(value: Any) -> Any:
@@ -114,10 +127,12 @@ def _require_open(registry: Registry, name: str, run: str) -> None:
 
 
 def _require_asked(name: str, manifest: Manifest, pipeline: str, asked: Mapping[str, Any]) -> None:
-    """The same name must mean the same work; a recovered run says nothing but its pipeline."""
+    """The same name must mean the same work; where a recovered run began, its tables say."""
     then = {"pipeline": manifest.pipeline, **manifest.asked}
-    now = {"pipeline": pipeline, **(asked if manifest.asked else {})}
-    different = [key for key in sorted({*then, *now}) if then.get(key) != now.get(key)]
+    now = {"pipeline": pipeline, **asked}
+    ignored = _BEGINNING if manifest.recovers else ()
+    keys = [key for key in sorted({*then, *now}) if key not in ignored]
+    different = [key for key in keys if then.get(key) != now.get(key)]
     if different:
         told = "; ".join(
             f"{key} was {_shown(then, key)}, is {_shown(now, key)}" for key in different

@@ -87,7 +87,8 @@ def find_lost(
     if not any(property_name(run) in told for told in properties.values()):
         raise PlanError(
             f"no table of the pipeline has a commit of {f'run {run}' if run else 'any run'}",
-            fix="there is nothing to recover: start it with 'tidemill run'",
+            fix="there is nothing to recover; 'tidemill run' with --from begins again where that "
+            "run began, without --from the rows since then are left out",
         )
     _require_last(run, properties)
     return _lost(run, properties, names, outputs)

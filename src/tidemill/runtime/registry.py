@@ -183,13 +183,6 @@ class Registry:
             row = connection.execute("select run from names where name = ?", (name,)).fetchone()
         return None if row is None else str(row[0])
 
-    def rename(self, run: str, name: str) -> None:
-        """Give the name to this run, whoever had it."""
-        with self._connect() as connection:
-            connection.execute("begin immediate")
-            connection.execute("delete from names where name = ? or run = ?", (name, run))
-            connection.execute("insert into names (name, run) values (?, ?)", (name, run))
-
     def remove(self, run: str) -> None:
         """Forget a run that could not be begun."""
         with self._connect() as connection:

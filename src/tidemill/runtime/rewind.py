@@ -148,6 +148,13 @@ def _entries(folder: RunFolder, manifest: Manifest) -> dict[int, BatchOffsets]:
     known = {number: entry for number, entry in logged.items() if entry is not None}
     last = max(known, default=-1)
     later = {number: found for number, found in repeats.items() if number > last}
+    if later and min(later) > last + 1:
+        raise RunError(
+            f"the checkpoint ends with batch {last}, and a rewind has noted batches from "
+            f"{min(repeats)} on: the checkpoint is older than the rewind",
+            where=f"run {manifest.run}",
+            fix="restore the newest copy of the run's whole folder, or start a new run",
+        )
     return {-1: BatchOffsets(begun, 0, {}), **known, **later}
 
 

@@ -13,9 +13,11 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from tidemill.errors import PlanError
+from tidemill.runtime.naming import show_options
 from tidemill.runtime.offsets import read_batch
 from tidemill.sinks.stamp import BatchStamp, difference, read_stamp
 from tidemill.sources.journal import read_journal
+from tidemill.types import from_micros, show_instant
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -63,16 +65,16 @@ def require_checkpoint(
     for table, stamp in stamps.items():
         wrong = _contradiction(folder, stamp)
         if wrong is not None:
-            raise _older(manifest, f"the table {table} has batch {stamp.batch}", wrong)
+            raise _older(manifest, f"the table {table} has batch {stamp.batch}", wrong, stamps)
     newest = registry.newest_batch(manifest.run)
     if newest is not None:
         number, frontier = newest
         known = _known_frontiers(folder, number)
         what = f"the registry knows batch {number}"
         if known is None and number > _last(folder):
-            raise _older(manifest, what, _beyond(folder))
+            raise _older(manifest, what, _beyond(folder), stamps)
         if known is not None and min(known.values()) != frontier:
-            raise _older(manifest, what, "in the checkpoint it ends elsewhere")
+            raise _older(manifest, what, "in the checkpoint it ends elsewhere", stamps)
     return stamps
 
 
@@ -103,7 +105,7 @@ def _contradiction(folder: RunFolder, stamp: BatchStamp) -> str | None:
         )
     if stamp.batch <= _last(folder):
         return None  # Spark keeps the entries of the last batches only
-    known_ends = read_journal(folder.path).get(stamp.batch)
+    known_ends = _journal(folder).get(stamp.batch)
     if known_ends is None:
         return _beyond(folder)
     return None if known_ends == stamp.frontiers else "before the rewind it ended elsewhere"
@@ -113,7 +115,16 @@ def _known_frontiers(folder: RunFolder, batch: int) -> dict[str, int] | None:
     entry = read_batch(folder.checkpoint, batch)
     if entry is not None:
         return entry.slowest()
-    return read_journal(folder.path).get(batch) if batch > _last(folder) else None
+    return _journal(folder).get(batch) if batch > _last(folder) else None
+
+
+def _journal(folder: RunFolder) -> dict[int, dict[str, int]]:
+    """The batches of a rewound run, if the checkpoint is the one that the rewind left.
+
+    A rewind leaves the entry of the first batch that it noted; a checkpoint without it is older.
+    """
+    journal = read_journal(folder.path)
+    return journal if journal and min(journal) <= _last(folder) else {}
 
 
 def _beyond(folder: RunFolder) -> str:
@@ -126,19 +137,22 @@ def _last(folder: RunFolder) -> int:
     return max((int(path.name) for path in found if path.name.isdecimal()), default=-1)
 
 
-def _older(manifest: Manifest, what: str, wrong: str) -> PlanError:
+def _older(
+    manifest: Manifest, what: str, wrong: str, stamps: Mapping[str, BatchStamp]
+) -> PlanError:
     run = manifest.run
     return PlanError(
         f"{what} of this run, but {wrong}. The checkpoint is older than what the run wrote: from "
         "it the run would write other rows under old numbers, and lose them",
         where=f"run {run}",
-        fix=f"restore the newest copy of the run's folder; if there is none, {_way_out(manifest)}",
+        fix="restore the newest copy of the run's folder; if there is none, "
+        f"{_way_out(manifest, bool(stamps))}",
         run=run,
     )
 
 
-def _way_out(manifest: Manifest) -> str:
-    run = manifest.run
+def _way_out(manifest: Manifest, has_commits: bool) -> str:
+    run, command = manifest.run, f"tidemill run {manifest.pipeline}"
     if not manifest.code:
         streams = " ".join(manifest.sources)
         return (
@@ -149,7 +163,13 @@ def _way_out(manifest: Manifest) -> str:
         return f"'tidemill cancel {run}', and start the backfill again"
     if any(sink.topic is not None for sink in manifest.sinks.values()):
         return f"'tidemill cancel {run}', and start a new run with --from"
+    if not has_commits:
+        begin = show_instant(from_micros(manifest.boundaries[0]))
+        return (
+            f"'tidemill cancel {run}', and begin again where it began, '{command} --from {begin}"
+            f"{show_options(manifest)}': no table has rows of it yet"
+        )
     return (
-        f"'tidemill run {manifest.pipeline} --recover-from-archive {run}' goes on after its last "
+        f"'{command} --recover-from-archive {run}{show_options(manifest)}' goes on after its last "
         "commit"
     )

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from tidemill.archive.catalog import open_catalog
+from tidemill.errors import RunError
 from tidemill.planning.manifesting import pipeline_manifest
 from tidemill.runtime.beginning import is_begun, write_run
-from tidemill.runtime.guards import one_start_at_a_time, require_place
+from tidemill.runtime.guards import one_start_at_a_time, require_only_live_run, require_place
 from tidemill.runtime.naming import asked_of, check_name, find_named
 from tidemill.runtime.planner import make_plan
+from tidemill.runtime.recovery import find_lost, output_start, recover, require_tables
+from tidemill.runtime.registry import open_registry
 from tidemill.runtime.run import new_run_id
+from tidemill.runtime.takeover import Takeover
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -21,6 +26,7 @@ if TYPE_CHECKING:
     from tidemill.config.loader import LoadedConfig
     from tidemill.planning.manifest import Manifest
     from tidemill.planning.plan import BackfillPlan, BackfillRequest
+    from tidemill.runtime.registry import Registry
 
 
 @dataclass(frozen=True)
@@ -49,6 +55,36 @@ class Starter:
             require_place(catalog, made, plan.request, home)
             write_run(self.loaded, made)
         return made
+
+    def recover(
+        self, plan: Callable[[datetime], BackfillPlan], lost: str, name: str | None
+    ) -> Manifest:
+        """A run that goes on for a lost one; ``plan`` tells how, from a time of output on."""
+        home, catalog, registry = self.loaded.home, open_catalog(self.loaded), self._registry
+        if name is not None:
+            check_name(name)
+        first = plan(datetime.now(UTC))
+        draft = pipeline_manifest(self.loaded, first, new_run_id(first.created))
+        require_tables(draft)
+        with contextlib.suppress(RunError):
+            lost = registry.get(lost).run  # it may be told by its name
+        backfills = {found.run for found in registry.runs() if found.mode == "backfill"}
+        lost = find_lost(catalog, draft, lost, backfills).run
+        takeover = Takeover(home, registry, draft.pipeline, lost)
+        with one_start_at_a_time(home), takeover.held():
+            require_only_live_run(draft, home, lost)
+            found = find_lost(catalog, draft, lost)  # nobody adds to it any more
+            final = plan(output_start(found, first))
+            made = recover(pipeline_manifest(self.loaded, final, draft.run), found)
+            made = replace(made, name=name, asked=asked_of(final.request))
+            made = takeover.inherit(made, catalog)
+            write_run(self.loaded, made, lost)
+            takeover.give_up(made.run)
+        return made
+
+    @property
+    def _registry(self) -> Registry:
+        return open_registry(self.loaded.home)
 
     def follow(self, streams: Sequence[str], trigger: timedelta, name: str | None) -> Manifest:
         """A run that follows logs into their archives."""

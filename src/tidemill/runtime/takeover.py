@@ -64,7 +64,7 @@ class Takeover:
                 )
 
     def inherit(self, manifest: Manifest, catalog: Catalog) -> Manifest:
-        """The range the lost run wrote, and how many of its rows came behind the clock.
+        """The range the lost run wrote, its name and options, how many rows were behind the clock.
 
         Where its manifest or the registry is gone too: all of time, and what the late table has.
         """
@@ -73,13 +73,19 @@ class Takeover:
         else:
             clock = clock_rows(catalog, manifest.late_table)
         theirs = self._manifest(self.lost)
-        if theirs is not None:
-            _require_same_rows(theirs, manifest)
+        name = manifest.name or (self.registry.get(self.lost).name if self._is_known() else None)
+        manifest = replace(manifest, name=name)
         if theirs is None:
             return replace(
                 manifest, output=(to_micros(BEGINNING), manifest.output[1]), inherited=clock
             )
-        return replace(manifest, output=theirs.output, inherited=clock + theirs.inherited)
+        _require_same_rows(theirs, manifest)
+        return replace(
+            manifest,
+            output=theirs.output,
+            inherited=clock + theirs.inherited,
+            asked=theirs.asked or manifest.asked,
+        )
 
     def give_up(self, successor: str) -> None:
         """The lost run is over: another goes on for it."""

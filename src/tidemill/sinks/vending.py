@@ -6,6 +6,7 @@ they were given when the run started, so they ask the catalog themselves before 
 
 from __future__ import annotations
 
+import logging
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -18,8 +19,11 @@ if TYPE_CHECKING:
 
 _FRESH = 300.0
 """Seconds for which credentials are used. The shortest that clouds hand out last for 15 minutes."""
-_RENEWED: dict[str, tuple[float, FileIO]] = {}
-"""By table, in a worker's process, which runs many tasks."""
+_AGAIN = 30.0
+"""Seconds until the catalog is asked again if it did not answer."""
+_RENEWED: dict[tuple[str, ...], tuple[float, FileIO]] = {}
+"""By catalog and table, in a worker's process, which runs many tasks."""
+_LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -42,10 +46,24 @@ class Vending:
         return cls(".".join(table.name()), time.time(), catalog.name, dict(catalog.properties))
 
     def renew(self, io: FileIO) -> FileIO:
-        """Executor: the table's files with credentials that are not old; ``io`` were the first."""
-        at, newest = _RENEWED.get(self.table, (self.since, io))
-        if time.time() - max(at, self.since) < _FRESH:
-            return newest if at > self.since else io
-        newest = connect(self.catalog, self.properties).load_table(self.table).io
-        _RENEWED[self.table] = (time.time(), newest)
+        """Executor: the table's files with credentials that are not old; ``io`` were the first.
+
+        A catalog that does not answer is asked again later: those at hand may well hold that long,
+        and if they do not, the storage says so.
+        """
+        key = (self.table, self.catalog, *(f"{k}={v}" for k, v in sorted(self.properties.items())))
+        at, newest = _RENEWED.get(key, (self.since, io))
+        if at <= self.since:
+            at, newest = self.since, io
+        now = time.time()
+        if now - at < _FRESH:
+            return newest
+        try:
+            newest, at = connect(self.catalog, self.properties).load_table(self.table).io, now
+        except Exception as error:
+            at = now - _FRESH + _AGAIN
+            _LOG.warning(
+                "the credentials of %s could not be renewed: %s", self.table, type(error).__name__
+            )
+        _RENEWED[key] = (at, newest)
         return newest
