@@ -1,5 +1,6 @@
 """What a user's own callbacks may do to a run: nothing but end it, with their reason."""
 
+import errno
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from tidemill.errors import RunError
 from tidemill.planning.manifest import Manifest
 from tidemill.project import Progress, Project
+from tidemill.runtime.driver import Driver
 from tidemill.testing import MemoryLog, make_project
 
 pytestmark = pytest.mark.spark
@@ -72,3 +74,19 @@ def test_a_run_whose_start_cannot_be_told_is_failed_and_can_go_on(
     status = project.status(runs[0])
     assert status.state == "failed" and "on_start failed: KeyError" in (status.error or "")
     assert project.resume(runs[0], spark=spark).totals.out == 600
+
+
+def test_a_full_disk_beside_the_query_is_told_as_what_it_is(
+    project: Project, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(self: Driver, query: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", "control.json.tmp")
+
+    name = next(iter(project.config.pipelines))
+    with monkeypatch.context() as patch:
+        patch.setattr(Driver, "_await", full)
+        with pytest.raises(RunError, match="No space left on device") as caught:
+            project.backfill(name, spark=spark, **RANGE)  # type: ignore[arg-type]
+    assert caught.value.where == "control.json.tmp"
+    assert "tidemill resume" in (caught.value.fix or "")
+    assert project.resume(project.runs()[0].run, spark=spark).totals.out == 600

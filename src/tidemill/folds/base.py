@@ -20,6 +20,11 @@ from tidemill.types import micros_of, parse_duration
 TIME = pa.timestamp("us", "UTC")
 META = "_meta"
 """The column that carries a row's position, where it was asked for."""
+CORRECT_THE_CODE = (
+    "correct the code. A run keeps the code that it was planned with: start the backfill again, or "
+    "let 'tidemill run --recover-from-archive' go on for the live run; 'tidemill resume' tries the "
+    "batch again with the old code"
+)
 
 
 @dataclass(frozen=True)

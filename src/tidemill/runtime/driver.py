@@ -288,6 +288,13 @@ class Driver:
             return error
         if self._failure is not None:
             return self._explain(error)
+        if isinstance(error, OSError) and error.filename is not None:
+            return RunError(
+                f"the run's files cannot be read or written: {error.strerror}",
+                where=str(error.filename),
+                fix="free space or give write permission, then "
+                f"'tidemill resume {self.manifest.run}'",
+            )
         return RunError(
             f"Spark does not answer any more: {error}",
             where=str(self.folder.path / "spark.log"),

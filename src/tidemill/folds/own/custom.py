@@ -12,7 +12,7 @@ import polars as pl
 import pyarrow as pa
 
 from tidemill.errors import PlanError, RunError
-from tidemill.folds.base import BoundFold, Input, Passing
+from tidemill.folds.base import CORRECT_THE_CODE, BoundFold, Input, Passing
 from tidemill.folds.frames import empty, polars_types, sort_rows, stack
 from tidemill.folds.own.held import ENTRY, KIND, OWN, Holding, hold_rows, number_within
 from tidemill.folds.own.promises import bind_reach, pick_time
@@ -143,7 +143,7 @@ class BoundCustom(BoundFold):
                 f"the function failed at the watermark {show_instant(watermark)}, with "
                 f"{len(rows)} rows: {text} ({at.filename}:{at.lineno})",
                 where=self._where,
-                fix="correct the code, then resume: the batch is run again",
+                fix=CORRECT_THE_CODE,
             ) from error
         if not isinstance(returned, tuple | list) or len(returned) != len(("output", "state")):
             raise RunError(

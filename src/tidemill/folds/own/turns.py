@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from tidemill.errors import RunError
+from tidemill.folds.base import CORRECT_THE_CODE
 from tidemill.folds.own.emitting import Emitter
 from tidemill.folds.own.encoding import decode, encode
 from tidemill.folds.own.held import AT, KIND, NUMBER, OWN
@@ -74,7 +75,7 @@ class Turns:
             raise RunError(
                 f"{self._place()}: {_last_line(error)}",
                 where=self.fold.where,
-                fix="correct the code, then resume: the batch is run again",
+                fix=CORRECT_THE_CODE,
             ) from error
         finally:
             vars(self.processor).pop("_running")
