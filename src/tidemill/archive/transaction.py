@@ -18,7 +18,12 @@ from collections.abc import Iterator
 from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException
 from pyiceberg.table import Table, Transaction
 from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.table.update import AssertTableUUID, TableUpdate
+from pyiceberg.table.update import (
+    AddSnapshotUpdate,
+    AssertTableUUID,
+    TableRequirement,
+    TableUpdate,
+)
 
 _LOG = logging.getLogger(__name__)
 _NO_PLACE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM)
@@ -45,6 +50,23 @@ class SteadyTransaction(Transaction):
         if self._known is None or self._known[0] is not self._updates:
             self._known = (self._updates, super().table_metadata)
         return self._known[1]
+
+    def _stage(
+        self,
+        updates: tuple[TableUpdate, ...],
+        requirements: tuple[TableRequirement, ...] = (),
+    ) -> Transaction:
+        """A new snapshot is never older than the table: a clock that was set back must not count.
+
+        Iceberg's snapshot log goes forward; catalogs refuse a commit that is a minute behind it.
+        """
+        base = self._table.metadata
+        newest = max(
+            [base.last_updated_ms, *(each.timestamp_ms for each in base.snapshot_log[-1:])]
+        )
+        return super()._stage(
+            tuple(_not_before(update, newest) for update in updates), requirements
+        )
 
     def commit_transaction(self) -> Table:
         """Commit, once. A conflict is only raised if the table does not have the change.
@@ -108,6 +130,12 @@ class SteadyTransaction(Transaction):
         for path in written:
             with contextlib.suppress(OSError):
                 now.io.delete(path)
+
+
+def _not_before(update: TableUpdate, newest: int) -> TableUpdate:
+    if not isinstance(update, AddSnapshotUpdate) or update.snapshot.timestamp_ms >= newest:
+        return update
+    return AddSnapshotUpdate(snapshot=update.snapshot.model_copy(update={"timestamp_ms": newest}))
 
 
 def try_commit(transaction: Transaction) -> bool | None:
