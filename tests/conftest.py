@@ -32,8 +32,16 @@ settings.load_profile("tidemill")
 _LONGEST_FIRST = ("kill", "kafka", "cluster", "slow", "spark")
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Files that take minutes begin first, so that the short ones fill what is left at the end."""
+    """Whatever uses Spark or Kafka is marked so. Files that take minutes begin first.
+
+    The short ones then fill what is left at the end.
+    """
+    for item in items:
+        for fixture, mark in (("spark", "spark"), ("broker", "kafka")):
+            if fixture in getattr(item, "fixturenames", ()):
+                item.add_marker(mark)
 
     def place(item: pytest.Item) -> int:
         marks = [item.get_closest_marker(name) is not None for name in _LONGEST_FIRST]
