@@ -1,6 +1,7 @@
 """Live without a log: runs that follow a table, whoever writes and compacts it."""
 
 import random
+import shutil
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -8,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 import pyarrow as pa
 import pytest
 
-from tests.live.ground import Ground
+from tests.live.ground import CLOSING, Ground
 from tests.sources.archives import rewrite_as_one
 from tidemill.archive.catalog import open_catalog
 from tidemill.archive.maintenance import compact
@@ -93,6 +94,35 @@ def test_a_run_is_caught_up_with_an_archive_that_nobody_writes_now(tmp_path, bro
     ground.capture("plays")
     assert project.resume(first.run, until=caught_up, spark=spark).totals.read == 40
     assert time.monotonic() - began < 120
+
+
+def test_a_lost_run_over_a_table_goes_on(tmp_path, broker, topic, spark):
+    ground = Ground(tmp_path, broker, topic, spark)
+    ground.make(plays=2)
+    add_tail(ground, "trail", "events.plays", positions=True)
+    chance, project = random.Random(4), ground.project
+
+    def follow() -> None:
+        ground.produce(chance, 20)
+        time.sleep(CLOSING.total_seconds())
+        ground.produce(chance, 5)
+        ground.capture("plays")
+
+    caught_up = Until(length="120 s", caught_up=True)
+    follow()
+    lost = project.run("trail", begin="earliest", until=caught_up, spark=spark).run
+    follow()
+    project.resume(lost, until=caught_up, spark=spark)
+    given = len(ground.rows("marts.trail"))
+    shutil.rmtree(project.loaded.home / "runs" / lost)
+    follow()
+    manifest = project.prepare_recovery("trail", spark=spark)
+    done = project.resume(manifest.run, until=caught_up, spark=spark)
+    closed = from_micros(done.totals.frontier) - CLOSING
+    again = project.backfill("trail", closed - timedelta(days=1), closed, spark=spark)
+    found = [row for row in ground.rows("marts.trail") if row["window_start"] < closed]
+    assert 0 < given < len(found)
+    assert_same_rows(ground.rows(again.outputs["output"]), found, "backfilled and recovered")
 
 
 def foreign_table(ground: Ground) -> Callable[..., None]:
