@@ -163,6 +163,7 @@ class Project:
         lost: str = "latest",
         *,
         name: str | None = None,
+        changed_code: bool = False,
         spark: SparkSession | None = None,
         **options: Any,
     ) -> Manifest:
@@ -170,13 +171,14 @@ class Project:
 
         Its state is rebuilt from the archive; what the lost run gave is not given again. ``lost``
         is that run's id or name, or the latest one that wrote the pipeline's tables. The run that
-        goes on takes over its name, or gets another.
+        goes on takes over its name, or gets another. Code that does something else than the lost
+        run's is refused, unless ``changed_code`` accepts it.
         """
 
         def plan(start: datetime) -> BackfillPlan:
             return self.plan_run(pipeline, start, spark=spark, **options)
 
-        return self._starter.recover(plan, lost, name)
+        return self._starter.recover(plan, lost, name, changed_code=changed_code)
 
     def capture(
         self,

@@ -8,6 +8,7 @@ import pytest
 from tests.planning.test_manifest import manifest
 from tests.sources.archives import open_local
 from tidemill.errors import PlanError, RunError
+from tidemill.planning.behaviour import behaviour_line
 from tidemill.planning.manifest import SourcePin
 from tidemill.runtime.lease import hold_lease, is_held
 from tidemill.runtime.registry import BatchRecord, Registry, RunState
@@ -77,9 +78,28 @@ def test_the_lost_runs_filter_must_be_given_again(tmp_path, takeover):
     filtered = {"plays": replace(pin, where="country = 'DE'")}
     folder(tmp_path, "lost", sources=filtered, inherited=0)
     with pytest.raises(PlanError, match="country = 'DE'") as raised:
-        takeover.inherit(made, open_local(tmp_path))
+        takeover.require_same_code(made, "")
     assert "--where" in raised.value.fix
-    assert takeover.inherit(replace(made, sources=filtered), open_local(tmp_path))
+    takeover.require_same_code(replace(made, sources=filtered), "")
+
+
+def test_code_that_does_something_else_than_the_lost_runs_is_refused(tmp_path, takeover):
+    """What was open when the run was lost is made anew, and cut where its code had cut."""
+    pin = SourcePin("plays", "iceberg", "t", "e", "i", 0, 0, ())
+    before, after = (behaviour_line(f"output: window {size}") for size in ("1 h", "2 h"))
+    lost = manifest(sources={"plays": pin}, behaviour=(before,))
+    made = replace(lost, behaviour=(after,))
+    takeover.require_same_code(lost, lost.code_digest)
+    with pytest.raises(PlanError, match=r"or its filters .* are not those of the lost run"):
+        takeover.require_same_code(made, lost.code_digest)
+    filtered = replace(lost, sources={"plays": replace(pin, where="n > 1")})
+    with pytest.raises(PlanError, match="or its filters"):
+        takeover.require_same_code(filtered, lost.code_digest)
+    folder(tmp_path, "lost", sources={"plays": pin}, behaviour=(before,))
+    with pytest.raises(PlanError, match="it was: output: window 1 h; it is: output: window 2 h"):
+        takeover.require_same_code(made, lost.code_digest)
+    takeover.require_same_code(made, "")  # an earlier version did not say it
+    replace(takeover, changed_code=True).require_same_code(made, lost.code_digest)
 
 
 def test_a_run_that_was_not_exact_leaves_one_that_is_not(tmp_path, registry, takeover):

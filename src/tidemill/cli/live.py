@@ -95,6 +95,11 @@ def chosen_until(length: timedelta | None, until: datetime | None, caught_up: bo
     help="The checkpoint is lost: rebuild the state from the archive and go on after the last "
     "commit of that run (default: the latest).",
 )
+@click.option(
+    "--changed-code",
+    is_flag=True,
+    help="With --recover-from-archive: the code may do something else than that of the lost run.",
+)
 @until_options
 @click.option("--supervise", is_flag=True, help="Start again by itself after a crash.")
 @common
@@ -128,6 +133,11 @@ def run(pipeline: str, supervise: bool, config: Path, as_json: bool, **options: 
 def _prepare(project: Project, pipeline: str, options: dict[str, Any]) -> Manifest:
     lost, start = options.pop("lost", None), options.pop("start", None)
     if lost is None:
+        if options.pop("changed_code", False):
+            raise PlanError(
+                "--changed-code belongs to --recover-from-archive",
+                fix="a new run has no earlier code to differ from: leave it out",
+            )
         return project.prepare_run(pipeline, start, **options)
     if start is not None or options.pop("begin", "latest") != "latest":
         raise PlanError(

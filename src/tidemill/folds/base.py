@@ -22,8 +22,8 @@ META = "_meta"
 """The column that carries a row's position, where it was asked for."""
 CORRECT_THE_CODE = (
     "correct the code. A run keeps the code that it was planned with: start the backfill again, or "
-    "let 'tidemill run --recover-from-archive' go on for the live run; 'tidemill resume' tries the "
-    "batch again with the old code"
+    "let 'tidemill run --recover-from-archive RUN --changed-code' go on for the live run. "
+    "'tidemill resume' tries the batch again with the old code"
 )
 
 

@@ -1,5 +1,6 @@
 """What a run decided before it started. A restart reads it and decides nothing again."""
 
+import hashlib
 import json
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
@@ -132,6 +133,14 @@ class Manifest:
     behaviour: tuple[str, ...] = ()  # what the code does, see `planning.behaviour`
     code: bool = True  # False: rows go to the sinks as they are, output by source
     version: int = VERSION
+
+    @property
+    def code_digest(self) -> str:
+        """What the code and the filters do, in a few letters; empty where there is no code."""
+        if not self.behaviour:
+            return ""
+        filters = [[name, pin.where] for name, pin in sorted(self.sources.items())]
+        return hashlib.sha256(json.dumps([self.behaviour, filters]).encode()).hexdigest()[:16]
 
     @property
     def frontiers(self) -> tuple[int, ...]:

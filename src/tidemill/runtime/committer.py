@@ -153,6 +153,7 @@ class Committer:
                 for entry in (before, now)
             ),
             recovers=self.manifest.recovers,
+            code=self.manifest.code_digest,
         )
 
     def _followed(

@@ -57,7 +57,12 @@ class Starter:
         return made
 
     def recover(
-        self, plan: Callable[[datetime], BackfillPlan], lost: str, name: str | None
+        self,
+        plan: Callable[[datetime], BackfillPlan],
+        lost: str,
+        name: str | None,
+        *,
+        changed_code: bool,
     ) -> Manifest:
         """A run that goes on for a lost one; ``plan`` tells how, from a time of output on."""
         home, catalog, registry = self.loaded.home, open_catalog(self.loaded), self._registry
@@ -70,13 +75,14 @@ class Starter:
             lost = registry.get(lost).run  # it may be told by its name
         backfills = {found.run for found in registry.runs() if found.mode == "backfill"}
         lost = find_lost(catalog, draft, lost, backfills).run
-        takeover = Takeover(home, registry, draft.pipeline, lost)
+        takeover = Takeover(home, registry, draft.pipeline, lost, changed_code)
         with one_start_at_a_time(home), takeover.held():
             require_only_live_run(draft, home, lost)
             found = find_lost(catalog, draft, lost)  # nobody adds to it any more
             final = plan(output_start(found, first))
             made = recover(pipeline_manifest(self.loaded, final, draft.run), found)
             made = replace(made, name=name, asked=asked_of(final.request))
+            takeover.require_same_code(made, found.end.code)
             made = takeover.inherit(made, catalog)
             write_run(self.loaded, made, lost)
             takeover.give_up(made.run)

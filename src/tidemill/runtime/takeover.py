@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tidemill.errors import PlanError, RunError
+from tidemill.planning.behaviour import describe_difference, first_difference
 from tidemill.runtime.lease import hold_lease, is_held
 from tidemill.runtime.recovery import clock_rows
 from tidemill.runtime.registry import RunState
@@ -30,6 +31,7 @@ class Takeover:
     registry: Registry
     pipeline: str
     lost: str
+    changed_code: bool = False  # the user accepts that the code does something else now
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
@@ -63,6 +65,30 @@ class Takeover:
                     fix=f"'tidemill resume {record.run}'",
                 )
 
+    def require_same_code(self, manifest: Manifest, digest: str) -> None:
+        """What the lost run gave, and what is discarded of it, was made by its own code.
+
+        ``digest`` is what its last commit says of the code; its manifest may be gone.
+        """
+        theirs = self._manifest(self.lost)
+        if theirs is not None:
+            _require_same_rows(theirs, manifest)
+        if self.changed_code or digest in ("", manifest.code_digest):
+            return
+        found = first_difference(theirs.behaviour, manifest.behaviour) if theirs else None
+        what = (
+            f"does something else than that of the lost run: {describe_difference(*found)}"
+            if found
+            else "or its filters (--where, --region) are not those of the lost run"
+        )
+        raise PlanError(
+            f"the code of {self.pipeline!r} {what}",
+            where=f"run {self.lost}",
+            fix="restore the code, and give the options that the lost run was begun with; "
+            "--changed-code goes on all the same: windows that were open at the end of the lost "
+            "run are then made by the new code alone",
+        )
+
     def inherit(self, manifest: Manifest, catalog: Catalog) -> Manifest:
         """The range the lost run wrote, its name and options, how many rows were behind the clock.
 
@@ -79,7 +105,6 @@ class Takeover:
             return replace(
                 manifest, output=(to_micros(BEGINNING), manifest.output[1]), inherited=clock
             )
-        _require_same_rows(theirs, manifest)
         return replace(
             manifest,
             output=theirs.output,

@@ -36,6 +36,7 @@ class BatchStamp:
     apart_before: tuple[str, ...] = ()  # the same of the batch before
     closed: tuple[int, ...] = ()  # ms: the watermarks of the batch before, and of this one
     recovers: str = ""  # the lost run that this one goes on for
+    code: str = ""  # what the run's code and filters do, as a digest; empty: not known
 
     def as_property(self, files: Sequence[DataFile] = ()) -> dict[str, str]:
         """The table property of the commit; it tells these files from others of a repeat."""
@@ -52,6 +53,7 @@ class BatchStamp:
             "apart_before": self.apart_before,
             "closed": self.closed,
             "recovers": self.recovers,
+            "code": self.code,
         }
         value |= {name: found for name, found in told.items() if found}
         return {property_name(self.run): json.dumps(value, sort_keys=True)}
@@ -88,6 +90,7 @@ def read_stamp(properties: Mapping[str, str], run: str) -> BatchStamp | None:
         apart_before=tuple(value.get("apart_before", ())),
         closed=tuple(value.get("closed", ())),
         recovers=value.get("recovers", ""),
+        code=value.get("code", ""),
     )
 
 
