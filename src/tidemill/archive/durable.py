@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from pyiceberg.io import PY_IO_IMPL, InputFile, OutputFile, OutputStream
 
-from tidemill.archive.files import PlainFile, PlainFiles
+from tidemill.archive.files import LocalFile, PlainFile, PlainFiles
 
 if TYPE_CHECKING:
     from pyiceberg.typedef import Properties
@@ -64,21 +64,13 @@ class _SyncedStream(BufferedWriter):
         _sync(self._folder)
 
 
-class DurableFile(OutputFile):
+class DurableFile(LocalFile, OutputFile):
     """A file on this machine, to be written."""
 
     def __init__(self, location: str, path: Path) -> None:
         """``location`` as the table's metadata names it."""
         super().__init__(location)
         self.path = path
-
-    def __len__(self) -> int:
-        """Its size in bytes."""
-        return self.path.stat().st_size
-
-    def exists(self) -> bool:
-        """Whether it is there."""
-        return self.path.exists()
 
     def to_input_file(self) -> InputFile:
         """The same file, to be read."""

@@ -16,13 +16,10 @@ if TYPE_CHECKING:
     from pyiceberg.typedef import Properties
 
 
-class PlainFile(InputFile):
-    """A file on this machine."""
+class LocalFile:
+    """What a file on this machine tells, be it to be read or to be written."""
 
-    def __init__(self, location: str, path: Path) -> None:
-        """``location`` as the table's metadata names it."""
-        super().__init__(location)
-        self.path = path
+    path: Path
 
     def __len__(self) -> int:
         """Its size in bytes."""
@@ -31,6 +28,15 @@ class PlainFile(InputFile):
     def exists(self) -> bool:
         """Whether it is there."""
         return self.path.exists()
+
+
+class PlainFile(LocalFile, InputFile):
+    """A file on this machine, to be read."""
+
+    def __init__(self, location: str, path: Path) -> None:
+        """``location`` as the table's metadata names it."""
+        super().__init__(location)
+        self.path = path
 
     def open(self, seekable: bool = True) -> BinaryIO:
         """To be read from its start."""

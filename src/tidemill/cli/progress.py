@@ -9,7 +9,6 @@ import logging
 import threading
 import time
 from datetime import UTC, datetime
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, cast
 
 from rich.console import Console
@@ -61,12 +60,7 @@ class ProgressLine:
         self._drawer.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Leave the terminal as it was."""
         with self._news:
             self._is_over = True
