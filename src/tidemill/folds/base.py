@@ -128,9 +128,14 @@ class BoundFold(ABC):
         """What goes through the shuffle: rows as `prepare` leaves them."""
 
     @property
-    @abstractmethod
     def state(self) -> pa.Schema:
-        """What is kept from batch to batch."""
+        """What is kept from batch to batch: parts, where a fold does not say otherwise."""
+        return self.parts
+
+    @property
+    def key_fields(self) -> list[pa.Field]:
+        """The key columns, as the rows have them."""
+        return [self.source.schema.field(name) for name in self.keys]
 
     @property
     @abstractmethod

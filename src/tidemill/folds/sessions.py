@@ -57,25 +57,18 @@ class BoundSessions(BoundFold):
     @property
     def parts(self) -> pa.Schema:
         """Pieces."""
-        keys = [self.source.schema.field(name) for name in self.keys]
         made = [pa.field(_START, TIME), pa.field(_END, TIME)]
         if self.half is not None:
             made += [pa.field(_BEGUN, TIME), pa.field(_EVENTS, pa.int64())]
         parts = [part for aggregate in self.aggregates for part in aggregate.parts]
-        return pa.schema([*keys, *made, *parts])
-
-    @property
-    def state(self) -> pa.Schema:
-        """Pieces that may still grow."""
-        return self.parts
+        return pa.schema([*self.key_fields, *made, *parts])
 
     @property
     def output(self) -> pa.Schema:
         """Sessions."""
-        keys = [self.source.schema.field(name) for name in self.keys]
         made = [pa.field(name, TIME) for name in (_START, _END)]
         named = pa.field(_ID, pa.int64())
-        return pa.schema([*keys, *made, *(a.output for a in self.aggregates), named])
+        return pa.schema([*self.key_fields, *made, *(a.output for a in self.aggregates), named])
 
     @property
     def order(self) -> tuple[str, ...]:

@@ -12,9 +12,9 @@ import polars as pl
 import pyarrow as pa
 
 from tidemill.errors import PlanError, RunError
-from tidemill.folds.base import CORRECT_THE_CODE, BoundFold, Input, Passing
+from tidemill.folds.base import CORRECT_THE_CODE, Input, Passing
 from tidemill.folds.frames import empty, polars_types, sort_rows, stack
-from tidemill.folds.own.held import ENTRY, KIND, OWN, Holding, hold_rows, number_within
+from tidemill.folds.own.held import ENTRY, KIND, OWN, Holding, HoldingFold, hold_rows, number_within
 from tidemill.folds.own.promises import bind_reach, pick_time
 from tidemill.folds.own.returned import conform
 from tidemill.folds.own.schemas import SchemaLike, parse_schema
@@ -46,7 +46,7 @@ STATE = "state"
 
 
 @dataclass(frozen=True)
-class BoundCustom(BoundFold):
+class BoundCustom(HoldingFold):
     """The state: rows that wait, and the function's own rows as structs, numbered within a key."""
 
     keys: tuple[str, ...]
@@ -62,34 +62,9 @@ class BoundCustom(BoundFold):
     kind = "fold"
 
     @property
-    def columns(self) -> list[str]:
-        """The input columns that are read: all."""
-        return list(self.holding.columns)
-
-    @property
-    def time(self) -> str:
-        """The event time of the rows."""
-        return self.source.time
-
-    @property
-    def parts(self) -> pa.Schema:
-        """Rows as they are."""
-        return self.holding.rows
-
-    @property
-    def state(self) -> pa.Schema:
-        """Rows that wait, and what the function keeps."""
-        return self.holding.schema
-
-    @property
     def output(self) -> pa.Schema:
         """As declared."""
         return self.made
-
-    @property
-    def order(self) -> tuple[str, ...]:
-        """Of one key: rows by time, then the function's rows."""
-        return self.holding.order
 
     @property
     def times(self) -> dict[str, Reach]:

@@ -13,7 +13,7 @@ import polars as pl
 import pyarrow as pa
 
 from tidemill.errors import PlanError, RunError
-from tidemill.folds.base import TIME, Input
+from tidemill.folds.base import TIME, BoundFold, Input
 from tidemill.folds.frames import empty, micros, polars_types, sort_rows, stack
 from tidemill.types import FOREVER_MICROS
 
@@ -123,6 +123,37 @@ class Holding:
     @cached_property
     def _types(self) -> dict[str, pl.DataType]:
         return polars_types(self.schema)
+
+
+class HoldingFold(BoundFold):
+    """A fold whose rows wait in its state until the watermark has passed them."""
+
+    holding: Holding
+
+    @property
+    def columns(self) -> list[str]:
+        """The input columns that are read."""
+        return list(self.holding.columns)
+
+    @property
+    def time(self) -> str:
+        """The event time of the rows."""
+        return self.source.time
+
+    @property
+    def parts(self) -> pa.Schema:
+        """Rows as they are."""
+        return self.holding.rows
+
+    @property
+    def state(self) -> pa.Schema:
+        """Rows that wait, and the fold's own entries."""
+        return self.holding.schema
+
+    @property
+    def order(self) -> tuple[str, ...]:
+        """Of one key: rows by time, then the fold's own entries."""
+        return self.holding.order
 
 
 def number_within(names: list[str]) -> pl.Expr:

@@ -12,10 +12,20 @@ import polars as pl
 import pyarrow as pa
 
 from tidemill.errors import PlanError
-from tidemill.folds.base import META, BoundFold, Input, Passing
+from tidemill.folds.base import META, Input, Passing
 from tidemill.folds.frames import empty, micros, stack, to_polars
 from tidemill.folds.own.emitting import Emitter
-from tidemill.folds.own.held import AT, ENTRY, HELD, KIND, NUMBER, OWN, Holding, hold_rows
+from tidemill.folds.own.held import (
+    AT,
+    ENTRY,
+    HELD,
+    KIND,
+    NUMBER,
+    OWN,
+    Holding,
+    HoldingFold,
+    hold_rows,
+)
 from tidemill.folds.own.processor import Processor
 from tidemill.folds.own.promises import bind_reach, pick_times
 from tidemill.folds.own.schemas import parse_schema
@@ -31,7 +41,7 @@ _ZERO = pl.lit(0, pl.Int64).alias(ENTRY)
 
 
 @dataclass(frozen=True)
-class BoundProcess(BoundFold):
+class BoundProcess(HoldingFold):
     """A state holds, per key: rows that wait, timers, and one entry with the text of `ctx.state`.
 
     The time of that entry is the key's last row. Only keys with a row or a timer that the
@@ -50,35 +60,10 @@ class BoundProcess(BoundFold):
     kind = "process"
 
     @property
-    def columns(self) -> list[str]:
-        """The input columns that are read."""
-        return list(self.holding.columns)
-
-    @property
     def seen(self) -> list[str]:
         """The columns of the rows the processor is given: positions only if it asks for them."""
         asked = self.processor.columns or ()
         return [name for name in self.columns if name != META or name in asked]
-
-    @property
-    def time(self) -> str:
-        """The event time of the rows."""
-        return self.source.time
-
-    @property
-    def parts(self) -> pa.Schema:
-        """Rows as they are."""
-        return self.holding.rows
-
-    @property
-    def state(self) -> pa.Schema:
-        """Rows, timers and states."""
-        return self.holding.schema
-
-    @property
-    def order(self) -> tuple[str, ...]:
-        """Of one key: rows by time, the state, timers by time."""
-        return self.holding.order
 
     @cached_property
     def output(self) -> pa.Schema:

@@ -54,11 +54,6 @@ class BoundTopN(BoundFold):
         return pa.schema([*made, *self.source.schema])
 
     @property
-    def state(self) -> pa.Schema:
-        """Rows that lie in a window to come."""
-        return self.parts
-
-    @property
     def output(self) -> pa.Schema:
         """The window and the rank of a row, then the row."""
         row = [

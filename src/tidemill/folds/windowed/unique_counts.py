@@ -51,16 +51,6 @@ class BoundUniqueCounts(BoundFold):
         return list(dict.fromkeys([*self.keys, self.source.time, self.column]))
 
     @property
-    def key_fields(self) -> list[pa.Field]:
-        """The key columns."""
-        return [self.source.schema.field(name) for name in self.keys]
-
-    @property
-    def state(self) -> pa.Schema:
-        """Parts that lie in a window to come."""
-        return self.parts
-
-    @property
     def times(self) -> dict[str, Reach]:
         """A window looks at its own rows."""
         return self.panes.times()

@@ -55,21 +55,14 @@ class BoundWindows(BoundFold):
     @property
     def parts(self) -> pa.Schema:
         """Panes."""
-        keys = [self.source.schema.field(name) for name in self.keys]
         made = [PANE, EARLIEST] if self.empty_for is None else [PANE, EARLIEST, _LATEST]
         parts = [part for aggregate in self.aggregates for part in aggregate.parts]
-        return pa.schema([*keys, *(pa.field(name, TIME) for name in made), *parts])
-
-    @property
-    def state(self) -> pa.Schema:
-        """Panes that lie in a window to come, or tell that an empty one is to come."""
-        return self.parts
+        return pa.schema([*self.key_fields, *(pa.field(name, TIME) for name in made), *parts])
 
     @property
     def output(self) -> pa.Schema:
         """Windows."""
-        keys = [self.source.schema.field(name) for name in self.keys]
-        return pa.schema([*keys, *WINDOW_FIELDS, *(a.output for a in self.aggregates)])
+        return pa.schema([*self.key_fields, *WINDOW_FIELDS, *(a.output for a in self.aggregates)])
 
     @property
     def order(self) -> tuple[str, ...]:
