@@ -26,7 +26,8 @@ memory and time is the processor's, so that neither the disk nor other load coun
 _LIVE = """\
 {batches:,} live batches of a fold over a Kafka topic, with Spark ({took:.0f} min). Memory is the
 driver's Python and what the JVM holds after a collection; files are those of the run's folder and
-of the tables' metadata, which are kept for a minute here instead of six hours."""
+of the tables' metadata, without those that are only kept for readers (a minute here instead of six
+hours): how many these are follows from the pace."""
 
 
 def main() -> None:

@@ -44,7 +44,7 @@ class _Watch:
             tenth.queries += self.queries[0] - self.asked
         if number % max(1, self.found.batches // _LOOKS) == 0:
             tenth.memory = max(tenth.memory, self._memory())
-            tenth.files = max(tenth.files, count_files(self._kept()))
+            tenth.files = max(tenth.files, self._files())
         if number + 1 == self.found.batches:
             self.yard.project.stop(self.run)
         self.began, self.asked = time.perf_counter(), self.queries[0]
@@ -57,10 +57,20 @@ class _Watch:
         heap = runtime.totalMemory() - runtime.freeMemory()
         return int(heap + psutil.Process().memory_info().rss)
 
-    def _kept(self) -> list[Path]:
-        """The run's folder, and the metadata of the tables; data files are the product."""
+    def _files(self) -> int:
+        """Those of the run's folder and of the tables' metadata; data files are the product.
+
+        Without those that are on the list to be deleted in time: how many these are follows from
+        how fast batches come, not from how many there were.
+        """
         home = self.yard.project.loaded.home
-        return [home / "runs" / self.run, *home.rglob("metadata")]
+        noted = {
+            line.removeprefix("file://")
+            for page in home.glob("waste/*/*.txt")
+            for line in page.read_text("utf-8").splitlines()
+        }
+        left = sum(1 for path in noted if Path(path).exists())
+        return count_files([home / "runs" / self.run, *home.rglob("metadata")]) - left
 
 
 def soak_live(
