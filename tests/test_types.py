@@ -73,6 +73,7 @@ def test_instants_as_people_write_them(text, shown):
         ("yesterday", "'yesterday' is not a time", "2026-01-01T00:00Z"),
         ("2026-13-01T00:00Z", "'2026-13-01T00:00Z' is not a time", "2026-01-01T00:00Z"),
         ("2026-01-01T00:00", "'2026-01-01T00:00' has no zone", "2026-01-01T00:00Z for UTC"),
+        ("2026-01-01", "'2026-01-01' has no zone", "say which one: 2026-01-01T00:00Z for UTC"),
     ],
 )
 def test_instants_that_are_refused(text, message, fix):

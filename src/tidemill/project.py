@@ -393,7 +393,8 @@ class Project:
         if is_held(folder.path):
             paused = read_control(folder.path).paused
             return replace(record, state=RunState.PAUSED) if paused else record
-        return replace(record, state=RunState.FAILED, error="its driver died; resume it")
+        why = "its driver died; resume it" if folder.has_manifest() else "its folder is gone"
+        return replace(record, state=RunState.FAILED, error=why)
 
     def status(self, run: str) -> RunResult:
         """One run: state, tables, rows."""

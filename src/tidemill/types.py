@@ -177,6 +177,9 @@ def show_duration(length: timedelta) -> str:
     return " ".join(parts) or "0"
 
 
+_DATE = len("2026-01-01")
+
+
 def parse_instant(text: str) -> datetime:
     """A moment with its zone said: ``2026-01-01T00:00Z``, ``2026-01-01 00:00+01:00``."""
     try:
@@ -188,9 +191,11 @@ def parse_instant(text: str) -> datetime:
             f"{text!r} is not a time",
             fix="write an ISO 8601 time with a zone, for example 2026-01-01T00:00Z",
         ) from None
+    said = text.strip()
+    said = said if len(said) > _DATE else f"{said}T00:00"
     raise ConfigError(
         f"{text!r} has no zone",
-        fix=f"say which one: {text.strip()}Z for UTC, {text.strip()}+01:00 for a local zone",
+        fix=f"say which one: {said}Z for UTC, {said}+01:00 for a local zone",
     )
 
 

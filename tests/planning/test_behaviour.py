@@ -71,4 +71,4 @@ def test_a_difference_is_told_from_both_sides():
     told = first_difference(one, [behaviour_line("a"), behaviour_line("c")])
     assert describe_difference(*told) == "it was: b; it is: c"
     told = first_difference([behaviour_line("f", "1")], [behaviour_line("f", "2")])
-    assert describe_difference(*told) == "f is not the same"
+    assert describe_difference(*told) == "f changed"

@@ -55,8 +55,37 @@ def test_a_run_that_lost_its_folder_is_not_replaced_by_a_new_one(shop):
     shutil.rmtree(RunFolder.of(shop.project.loaded.home, run).path)
     with pytest.raises(RunError, match="has lost its folder") as raised:
         shop.project.prepare_run("sums", name="live")
-    assert f"--recover-from-archive {run} --name live" in raised.value.fix
+    assert f"'tidemill run sums --recover-from-archive {run}'" in raised.value.fix
+    assert f"'tidemill cancel {run}'" in raised.value.fix
     assert [found.run for found in shop.project.runs()] == [run]
+
+
+def test_a_run_without_its_folder_is_told_as_such(shop):
+    run = shop.project.prepare_run("sums").run
+    shop.project.registry.set_state(run, RunState.RUNNING)
+    shutil.rmtree(RunFolder.of(shop.project.loaded.home, run).path)
+    assert [found.error for found in shop.project.runs()] == ["its folder is gone"]
+    for ask in (shop.project.status, shop.project.resume):
+        with pytest.raises(RunError, match="has lost its folder") as raised:
+            ask(run)
+        assert f"--recover-from-archive {run}" in raised.value.fix
+
+
+@pytest.mark.parametrize("mode", ["backfill", "archive"])
+@pytest.mark.parametrize("loss", ["folder", "cancelled"])
+def test_a_backfill_or_an_archive_s_run_that_is_lost_begins_anew_under_its_name(shop, mode, loss):
+    """Where they begin does not depend on when: nothing is left out."""
+    made = shop.project.prepare_run("sums", name="live")
+    registry, folder = shop.project.registry, RunFolder.of(shop.project.loaded.home, made.run)
+    registry.remove(made.run)
+    registry.add(made.run, "sums", mode, "live")
+    registry.set_state(made.run, RunState.CANCELLED if loss == "cancelled" else RunState.FAILED)
+    if loss == "folder":
+        shutil.rmtree(folder.path)
+    again = shop.project.prepare_run("sums", name="live", append=True)
+    assert again.run != made.run
+    assert registry.named("live") == again.run
+    assert registry.get(made.run).state is RunState.CANCELLED
 
 
 @pytest.mark.parametrize("state", [RunState.FINISHED, RunState.CANCELLED])

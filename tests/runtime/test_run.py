@@ -28,7 +28,7 @@ def test_a_manifest_is_written_once_and_read_back(tmp_path):
 
 
 def test_a_run_without_a_manifest_is_no_run(tmp_path):
-    with pytest.raises(RunError, match="the run r1 has no manifest"):
+    with pytest.raises(RunError, match="the run r1 has lost its folder"):
         RunFolder.of(tmp_path, "r1").read_manifest()
 
 

@@ -50,7 +50,7 @@ def describe_difference(old: str, new: str) -> str:
     """Both sides of a difference in a few words, on one line."""
     old, new = " ".join(old.split()), " ".join(new.split())
     if old == new:
-        return f"{new} is not the same"
+        return f"{new} changed"
     if not old:
         return f"{new} is new"
     return f"{old} is gone" if not new else f"it was: {old}; it is: {new}"

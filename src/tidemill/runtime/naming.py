@@ -32,6 +32,8 @@ _RUN = re.compile(r"\d{8}_\d{6}_[0-9a-f]{4}")
 _NOT_ASKED = ("pipeline", "append", "allow_empty")  # they permit a start, and change no row
 _FLAGS = {"live": "start", "regions": "region"}  # what the command line calls them
 _BEGINNING = ("from", "to", "start")
+_REPEATABLE = ("backfill", "archive")
+"""Runs that can be begun again: where they begin does not depend on when."""
 PATIENCE = 15.0
 """Seconds for a driver that was told to stop: who restarts a command may be faster than it."""
 
@@ -92,38 +94,55 @@ def find_named(home: Path, name: str, pipeline: str, asked: Mapping[str, Any]) -
     if run is None:
         return None
     folder = RunFolder.of(home, run)
+    if _is_over(registry, name, run):
+        registry.unname(run)
+        return None
     if not folder.has_manifest():
-        _require_not_begun(registry, name, run)
-        registry.remove(run)
+        _give_up(registry, name, run)
         return None
     manifest = folder.read_manifest()
-    _require_open(registry, name, run)
     _require_asked(name, manifest, pipeline, asked)
     _require_free(name, run, folder.path)
     return manifest
 
 
-def _require_not_begun(registry: Registry, name: str, run: str) -> None:
-    """A run that has begun and lost its folder has a place to go on from: it is not replaced."""
+def _give_up(registry: Registry, name: str, run: str) -> None:
+    """A run without its folder. A live one has a place to go on from: it is not replaced.
+
+    An archive's table says where a new run goes on, and a backfill begins again.
+    """
     record = registry.get(run)
     if record.state is RunState.PLANNED and not registry.totals(run).batches:
+        registry.remove(run)
+        return
+    if record.mode in _REPEATABLE:
+        registry.set_state(run, RunState.CANCELLED, "its folder is gone")
+        registry.unname(run)
         return
     raise RunError(
         f"the run {name!r} ({run}) has lost its folder",
-        fix=f"'tidemill run {record.pipeline} --recover-from-archive {run} --name {name}' goes on "
-        "after its last commit; or choose another --name for a new run",
+        fix=f"'tidemill run {record.pipeline} --recover-from-archive {run}' goes on after its last "
+        f"commit, under this name; 'tidemill cancel {run}' gives it up, and another --name then "
+        "starts a new run",
         run=run,
     )
 
 
-def _require_open(registry: Registry, name: str, run: str) -> None:
-    state = registry.get(run).state
-    if state in (RunState.FINISHED, RunState.CANCELLED):
+def _is_over(registry: Registry, name: str, run: str) -> bool:
+    """Whether the name is free again: its run was cancelled, and the command begins it anew.
+
+    A live run is not begun anew by a command that is restarted: it would leave out what came since.
+    """
+    record = registry.get(run)
+    if record.state is RunState.CANCELLED and record.mode in _REPEATABLE:
+        return True
+    if record.state in (RunState.FINISHED, RunState.CANCELLED):
         raise RunError(
-            f"the run {name!r} ({run}) is {state}: it does not go on",
+            f"the run {name!r} ({run}) is {record.state}: it does not go on",
             fix="choose another --name for a new run",
-            state=state,
+            state=record.state,
         )
+    return False
 
 
 def _require_asked(name: str, manifest: Manifest, pipeline: str, asked: Mapping[str, Any]) -> None:

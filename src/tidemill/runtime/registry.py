@@ -183,6 +183,11 @@ class Registry:
             row = connection.execute("select run from names where name = ?", (name,)).fetchone()
         return None if row is None else str(row[0])
 
+    def unname(self, run: str) -> None:
+        """The run's name is free for another."""
+        with self._connect() as connection:
+            connection.execute("delete from names where run = ?", (run,))
+
     def remove(self, run: str) -> None:
         """Forget a run that could not be begun."""
         with self._connect() as connection:

@@ -68,8 +68,13 @@ class RunFolder:
         try:
             return Manifest.from_json((self.path / "manifest.json").read_text("utf-8"))
         except FileNotFoundError:
+            run = self.path.name
             raise RunError(
-                f"the run {self.path.name} has no manifest", fix="'tidemill runs' lists the runs"
+                f"the run {run} has lost its folder",
+                where=str(self.path),
+                fix="restore it from a copy; or go on for a live run with 'tidemill run PIPELINE "
+                f"--recover-from-archive {run}'; or give it up with 'tidemill cancel {run}' and "
+                "start again",
             ) from None
         except RunError as error:
             where = str(self.path / "manifest.json")

@@ -9,15 +9,15 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from tidemill.archive.catalog import open_catalog
-from tidemill.errors import RunError
+from tidemill.errors import PlanError, RunError
 from tidemill.planning.manifesting import pipeline_manifest
 from tidemill.runtime.beginning import is_begun, write_run
 from tidemill.runtime.guards import one_start_at_a_time, require_only_live_run, require_place
 from tidemill.runtime.naming import asked_of, check_name, find_named
 from tidemill.runtime.planner import make_plan
-from tidemill.runtime.recovery import find_lost, output_start, recover, require_tables
+from tidemill.runtime.recovery import LATEST, find_lost, output_start, recover, require_tables
 from tidemill.runtime.registry import open_registry
-from tidemill.runtime.run import new_run_id
+from tidemill.runtime.run import RunFolder, new_run_id
 from tidemill.runtime.takeover import Takeover
 
 if TYPE_CHECKING:
@@ -74,15 +74,18 @@ class Starter:
         with contextlib.suppress(RunError):
             lost = registry.get(lost).run  # it may be told by its name
         backfills = {found.run for found in registry.runs() if found.mode == "backfill"}
-        lost = find_lost(catalog, draft, lost, backfills).run
+        found = find_lost(catalog, draft, lost, backfills).run
+        if lost == LATEST and not changed_code:
+            _require_lost(RunFolder.of(home, found))
+        lost = found
         takeover = Takeover(home, registry, draft.pipeline, lost, changed_code)
         with one_start_at_a_time(home), takeover.held():
             require_only_live_run(draft, home, lost)
-            found = find_lost(catalog, draft, lost)  # nobody adds to it any more
-            final = plan(output_start(found, first))
-            made = recover(pipeline_manifest(self.loaded, final, draft.run), found)
+            last = find_lost(catalog, draft, lost)  # nobody adds to it any more
+            final = plan(output_start(last, first))
+            made = recover(pipeline_manifest(self.loaded, final, draft.run), last)
             made = replace(made, name=name, asked=asked_of(final.request))
-            takeover.require_same_code(made, found.end.code)
+            takeover.require_same_code(made, last.end.code)
             made = takeover.inherit(made, catalog)
             write_run(self.loaded, made, lost)
             takeover.give_up(made.run)
@@ -128,3 +131,15 @@ class Starter:
         if found is None or not is_begun(self.loaded, found):
             return None
         return found
+
+
+def _require_lost(folder: RunFolder) -> None:
+    """Who names no run means one whose checkpoint is gone, not one that can simply go on."""
+    run = folder.path.name
+    if (folder.checkpoint / "offsets").exists():
+        raise PlanError(
+            f"the latest run {run} has its folder and its checkpoint: it is not lost",
+            fix=f"'tidemill resume {run}' goes on exactly where it was; if that is refused, "
+            f"'--recover-from-archive {run}' rebuilds it from the archive",
+            run=run,
+        )
