@@ -13,6 +13,7 @@ from tidemill.planning.manifest import SourcePin
 from tidemill.runtime.lease import hold_lease, is_held
 from tidemill.runtime.registry import BatchRecord, Registry, RunState
 from tidemill.runtime.run import RunFolder
+from tidemill.runtime.starting import _require_lost
 from tidemill.runtime.takeover import Takeover
 from tidemill.sources.verdict import CLOCK, SIDE_SCHEMA
 from tidemill.types import BEGINNING, to_micros
@@ -115,3 +116,12 @@ def test_a_run_that_was_not_exact_leaves_one_that_is_not(tmp_path, registry, tak
     table.append(pa.Table.from_pylist([{"reason": CLOCK}, {"reason": "late"}], SIDE_SCHEMA))
     unknown = replace(takeover, lost="gone")  # the registry was lost, too
     assert unknown.inherit(made, catalog).inherited == 1
+
+
+def test_who_names_no_run_does_not_take_one_that_can_be_resumed(tmp_path):
+    made = folder(tmp_path, "r1")
+    _require_lost(made)
+    (made.checkpoint / "offsets").mkdir(parents=True)
+    with pytest.raises(PlanError, match="it is not lost") as raised:
+        _require_lost(made)
+    assert "'tidemill resume r1'" in raised.value.fix
