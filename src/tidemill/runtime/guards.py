@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from tidemill.archive.reached import name_of, read_reached
 from tidemill.errors import PlanError, RunError
 from tidemill.planning.plan import Beginning
+from tidemill.runtime.naming import REPEATABLE
 from tidemill.runtime.registry import RunState, open_registry
 from tidemill.runtime.run import RunFolder
 from tidemill.sinks.commit import property_name
@@ -234,7 +235,7 @@ def _manifest_of(home: Path, run: str) -> Manifest | None:
 
 def _require_never_begun(record: RunRecord) -> None:
     """A live run whose folder is gone may have written anywhere: it is recovered, or cancelled."""
-    if record.mode in ("backfill", "archive") or record.state is RunState.PLANNED:
+    if record.mode in REPEATABLE or record.state is RunState.PLANNED:
         return
     raise PlanError(
         f"the live run {record.run} of this pipeline is {record.state} and has lost its folder: "

@@ -32,7 +32,7 @@ _RUN = re.compile(r"\d{8}_\d{6}_[0-9a-f]{4}")
 _NOT_ASKED = ("pipeline", "append", "allow_empty")  # they permit a start, and change no row
 _FLAGS = {"live": "start", "regions": "region"}  # what the command line calls them
 _BEGINNING = ("from", "to", "start")
-_REPEATABLE = ("backfill", "archive")
+REPEATABLE = ("backfill", "archive")
 """Runs that can be begun again: where they begin does not depend on when."""
 PATIENCE = 15.0
 """Seconds for a driver that was told to stop: who restarts a command may be faster than it."""
@@ -115,7 +115,7 @@ def _give_up(registry: Registry, name: str, run: str) -> None:
     if record.state is RunState.PLANNED and not registry.totals(run).batches:
         registry.remove(run)
         return
-    if record.mode in _REPEATABLE:
+    if record.mode in REPEATABLE:
         registry.set_state(run, RunState.CANCELLED, "its folder is gone")
         registry.unname(run)
         return
@@ -134,7 +134,7 @@ def _is_over(registry: Registry, name: str, run: str) -> bool:
     A live run is not begun anew by a command that is restarted: it would leave out what came since.
     """
     record = registry.get(run)
-    if record.state is RunState.CANCELLED and record.mode in _REPEATABLE:
+    if record.state is RunState.CANCELLED and record.mode in REPEATABLE:
         return True
     if record.state in (RunState.FINISHED, RunState.CANCELLED):
         raise RunError(
