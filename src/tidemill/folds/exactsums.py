@@ -4,8 +4,9 @@ A double is a whole number of at most 53 bits times a power of two. Counted in u
 smallest double (2^-1074), it is a whole number with digits to the base 2^28, of which it has at
 most three, side by side, that are not zero. Numbers whose digits begin at the same place
 (*limb*) are added digit by digit, as 64-bit integers, which have room for 2^35 numbers (half of
-that is an error already); adding integers knows no order. So a part of a sum is a short list of (limb, three sums), and only the
-finished sum is rounded, once, to the nearest double: the value that `math.fsum` gives.
+that is an error already); adding integers knows no order. So a part of a sum is a short list of
+(limb, three sums), and only the finished sum is rounded, once, to the nearest double: the value
+that `math.fsum` gives.
 
 Infinities and numbers that are not a number are counted in limbs of their own. What the parts of a
 sum are follows from its numbers alone, so equal states are equal bytes.
