@@ -24,10 +24,11 @@ slice is decided, the offset log read, side files and state taken and forgotten,
 table committed in every 500th batch, the registry told and asked ({took:.0f} min; the files lie in
 memory and time is the processor's, so that neither the disk nor other load counts)."""
 _LIVE = """\
-{batches:,} live batches of a fold over a Kafka topic, with Spark ({took:.0f} min). Memory is the
-driver's Python and what the JVM holds after a collection; files are those of the run's folder and
-of the tables' metadata, without those that are only kept for readers (a minute here instead of six
-hours): how many these are follows from the pace."""
+{batches:,} live batches of a fold over a Kafka topic, with Spark, one every half second
+({took:.0f} min). Time is the work of a batch as Spark counts it; memory is the driver's Python and
+what the JVM holds after a collection; files are those of the run's folder and of the tables'
+metadata, without those that are only kept for readers (a minute here instead of six hours): how
+many these are follows from the pace."""
 
 
 def main() -> None:

@@ -1,8 +1,7 @@
 """Thousands of live batches with Spark and Kafka: a fold over a topic that never falls silent."""
 
 import threading
-import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
@@ -18,6 +17,8 @@ from tidemill.project import RunResult, Until
 from tidemill.runtime.results import Progress
 
 _PIPELINE = "counted"
+_PACE = "500 ms"
+"""Slower than a batch, so that it is steady: a table keeps as many files as come in a minute."""
 _LOOKS = 50
 """How often memory and files are looked at."""
 
@@ -29,25 +30,34 @@ class _Watch:
     yard: Yard
     found: Tenths
     queries: list[int]
-    began: float = field(default_factory=time.perf_counter)
     asked: int = 0
     run: str = ""
 
     def start(self, manifest: Manifest) -> None:
-        self.run, self.began = manifest.run, time.perf_counter()
+        self.run = manifest.run
 
     def note(self, progress: Progress) -> None:
-        number, now = progress.batch.batch, time.perf_counter()
+        number = progress.batch.batch
         tenth = self.found.of(number)
-        if number:  # the first one starts Python processes
-            tenth.seconds.append(now - self.began)
+        if number > 1:  # the first one starts Python processes
+            tenth.seconds.append(self._worked())
             tenth.queries += self.queries[0] - self.asked
         if number % max(1, self.found.batches // _LOOKS) == 0:
             tenth.memory = max(tenth.memory, self._memory())
             tenth.files = max(tenth.files, self._files())
         if number + 1 == self.found.batches:
             self.yard.project.stop(self.run)
-        self.began, self.asked = time.perf_counter(), self.queries[0]
+        self.asked = self.queries[0]
+
+    def _worked(self) -> float:
+        """Seconds of work in the batch before this one, as Spark counts them.
+
+        Batches come at a steady pace, so the time between two of them would say nothing.
+        """
+        assert self.yard.spark is not None
+        (query,) = self.yard.spark.streams.active
+        assert query.lastProgress is not None
+        return float(query.lastProgress.durationMs["triggerExecution"]) / 1_000
 
     def _memory(self) -> int:
         """What the driver's Python holds, and what is left in the JVM's heap after a collection."""
@@ -96,7 +106,7 @@ def soak_live(
         with counted_queries() as queries:
             watch = _Watch(yard, Tenths(batches), queries)
             yard.project.run(
-                _PIPELINE, begin="earliest", trigger="100 ms", until=Until(length="4 h"),
+                _PIPELINE, begin="earliest", trigger=_PACE, until=Until(length="4 h"),
                 spark=spark, on_start=watch.start, on_progress=watch.note,
             )  # fmt: skip
     finally:
