@@ -20,8 +20,8 @@ from typing import Any
 
 from bench import folds, live, state
 from bench.layer import CONTESTANTS
-from tidemill.runtime.classes import adopt_draft, find_archive
-from tidemill.runtime.session import find_java
+from tidemill.runtime.spark.classes import adopt_draft, find_archive
+from tidemill.runtime.spark.session import find_java
 
 ROOT = Path(__file__).parents[1]
 REPORT = ROOT / "docs" / "performance.md"

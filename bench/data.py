@@ -6,7 +6,7 @@ from shutil import copyfile
 import yaml
 from apps.playback.generate import PLAYBACKS, generate
 
-from tidemill.archive.catalog import open_catalog
+from tidemill.iceberg.catalog import open_catalog
 from tidemill.project import Project, load
 
 ROOT = Path(__file__).parents[1]

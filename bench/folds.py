@@ -26,9 +26,9 @@ from pyspark.sql import functions as F
 
 from bench.data import APP, CACHE, ROOT, table_files
 from bench.layer import copy_in_order
-from tidemill.archive.catalog import open_catalog
+from tidemill.iceberg.catalog import open_catalog
 from tidemill.project import Project, load
-from tidemill.runtime.session import build_session
+from tidemill.runtime.spark.session import build_session
 
 BATCHES = 8
 HOURS = 24

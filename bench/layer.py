@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from bench.data import playback_files, playback_project
-from tidemill.runtime.results import Progress
-from tidemill.runtime.session import build_session
+from tidemill.runtime.reports.results import Progress
+from tidemill.runtime.spark.session import build_session
 
 HOURS = 24
 SLICES = 8

@@ -20,9 +20,9 @@ import yaml
 from confluent_kafka import Consumer, Producer, TopicPartition
 from tests.kafka.broker import Broker
 
-from tidemill.archive.catalog import open_catalog
+from tidemill.iceberg.catalog import open_catalog
 from tidemill.project import Project, Until, load
-from tidemill.runtime.session import build_session
+from tidemill.runtime.spark.session import build_session
 
 TOPIC, PARTITIONS = "plays", 4
 CODE = """

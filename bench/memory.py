@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.data import playback_project
-from tidemill.runtime.session import build_session
+from tidemill.runtime.spark.session import build_session
 
 START = datetime(2026, 3, 1, tzinfo=UTC)
 

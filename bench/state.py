@@ -25,7 +25,7 @@ from pyspark.sql import functions as F
 from bench.data import CACHE
 from bench.folds import _ROCKS, session
 from tidemill.project import load
-from tidemill.runtime.session import build_session
+from tidemill.runtime.spark.session import build_session
 
 START = datetime(2026, 3, 1, tzinfo=UTC)
 BATCHES, ROWS = 10, 100_000

@@ -54,7 +54,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator["SparkSession"]:
     """The shared session: starting one costs seconds."""
     from tidemill.config import SparkConfig
-    from tidemill.runtime.session import build_session
+    from tidemill.runtime.spark.session import build_session
 
     log: Path = tmp_path_factory.mktemp("spark") / "spark.log"
     session = build_session(SparkConfig(master="local[2]", memory="2g"), 2, "tests", log=log)

@@ -10,8 +10,8 @@ import tempfile
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from tidemill.runtime.classes import CACHE_VARIABLE, adopt_draft, find_archive
-from tidemill.runtime.session import build_session, find_java
+from tidemill.runtime.spark.classes import CACHE_VARIABLE, adopt_draft, find_archive
+from tidemill.runtime.spark.session import build_session, find_java
 
 _SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 

@@ -24,11 +24,15 @@ BEFORE = {
     "config": ("types",),
     "pipeline": ("types",),
     "planning": ("config", "pipeline"),
-    "archive": ("planning",),
-    "sources": ("archive",),
-    "folds": ("archive",),
-    "sinks": ("archive",),
-    "runtime": ("sources", "folds", "sinks"),
+    "iceberg": ("planning",),
+    "archive": ("iceberg",),
+    "runfolder": ("iceberg",),
+    "rows": ("planning",),
+    "records": ("rows",),
+    "connectors": ("archive", "runfolder", "records"),
+    "reading": ("connectors",),
+    "folds": ("iceberg",),
+    "runtime": ("reading", "folds"),
     "review": ("runtime",),
     "project": ("review",),
     "starter": ("project",),
@@ -85,12 +89,12 @@ def test_a_wrong_direction_would_be_seen(tmp_path):
     path.write_text(
         "from typing import TYPE_CHECKING\n"
         "from tidemill import project\n"
-        "if TYPE_CHECKING:\n    from tidemill.sinks.commit import BatchStamp\n"
-        "def late():\n    import tidemill.runtime.lease\n"
+        "if TYPE_CHECKING:\n    from tidemill.connectors.sinks.iceberg.commit import BatchStamp\n"
+        "def late():\n    import tidemill.runfolder.lease\n"
     )
-    assert {room_of(name) for name in imports_of(path)} == {"project", "sinks", "runtime"}
-    assert "sinks" not in allowed("sources")
-    assert "sources" not in allowed("sinks")
+    assert {room_of(name) for name in imports_of(path)} == {"project", "connectors", "runfolder"}
+    assert "reading" not in allowed("connectors")
+    assert "connectors" not in allowed("runfolder")
     assert allowed("planning") == {"planning", "config", "pipeline", "types", "errors"}
 
 
@@ -117,8 +121,8 @@ def test_what_does_not_need_spark_loads_without_it():
 
 
 SPARK_ONLY = {
-    "tidemill.runtime.warming",
-    "tidemill.sources.datasource",
+    "tidemill.runtime.spark.warming",
+    "tidemill.reading.datasource",
     "tidemill.starter.pipelines",
 }
 

@@ -77,7 +77,7 @@ def test_the_process_that_plans_batches_loads_little(request: pytest.FixtureRequ
         "catalog": json.dumps(project.config.catalog.properties(project.loaded.base)),
     }
     code = (
-        "import pickle, sys\nfrom tidemill.sources.slicing import Slicing\n"
+        "import pickle, sys\nfrom tidemill.reading.slicing import Slicing\n"
         "from tidemill.planning.offsets import Offset\n"
         f"ends = [Offset('plays', at) for at in {manifest.boundaries[:2]}]\n"
         f"tasks = Slicing({options!r}).tasks(*ends)\n"

@@ -24,7 +24,7 @@ from tests.live.victim import Victims
 from tests.reliability.scenario import RANGE, Yard, random_kills, worker_kills
 from tests.report import kept_sections, when, write_sections
 from tidemill.config import SparkConfig
-from tidemill.runtime.session import build_session
+from tidemill.runtime.spark.session import build_session
 
 _LANES = 2
 """So many combinations of faults are played at a time: most of one is waiting."""

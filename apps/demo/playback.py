@@ -9,8 +9,8 @@ from apps.demo.stage import backfill, grid, judge, open_project, options, out, r
 from apps.playback.generate import PLAYBACKS, START, generate
 from rich.bar import Bar
 
-from tidemill.archive.catalog import open_catalog
 from tidemill.cli.render import show_plan
+from tidemill.iceberg.catalog import open_catalog
 from tidemill.types import TimeRange
 
 DAY = TimeRange(START, START + timedelta(days=1))

@@ -8,7 +8,7 @@ from apps.demo.stage import backfill, grid, judge, open_project, options, out, r
 from apps.sessions.generate import DOWNLOADS, PLAYBACKS, START, generate
 from rich.bar import Bar
 
-from tidemill.archive.catalog import open_catalog
+from tidemill.iceberg.catalog import open_catalog
 from tidemill.types import TimeRange, show_duration
 
 MORNING = TimeRange(START + timedelta(hours=5), START + timedelta(hours=13))

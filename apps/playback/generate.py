@@ -83,7 +83,7 @@ def write_hours(catalog: Catalog, schemas: dict[str, pa.Schema], hours: Iterator
 
     The tables must be empty, because offsets begin at 0.
     """
-    from tidemill.sinks.tables import ensure_table
+    from tidemill.connectors.sinks.iceberg.tables import ensure_table
 
     tables = {
         name: ensure_table(catalog, name, schema, "ingest_ts", "hour")
@@ -284,7 +284,7 @@ def make_parser(title: str) -> argparse.ArgumentParser:
 def run(parser: argparse.ArgumentParser, generate: Callable[..., int]) -> None:
     """Fill the archive of the project that the arguments name."""
     import tidemill
-    from tidemill.archive.catalog import open_catalog
+    from tidemill.iceberg.catalog import open_catalog
 
     given = vars(parser.parse_args())
     catalog = open_catalog(tidemill.load(given.pop("config")).loaded)

@@ -9,33 +9,33 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tidemill.archive.catalog import open_catalog
 from tidemill.config import ProjectConfig, load_config
 from tidemill.config.loader import LoadedConfig
 from tidemill.errors import RunError
+from tidemill.iceberg.catalog import open_catalog
 from tidemill.planning.manifest import Manifest
 from tidemill.planning.plan import BackfillPlan
 from tidemill.planning.requests import Goal, Length, Until, When, request, run_request
-from tidemill.runtime.beginning import complete_run
-from tidemill.runtime.lease import hold_lease, hold_watch, is_held, is_watched
-from tidemill.runtime.phase import read_phase
-from tidemill.runtime.planner import make_plan
+from tidemill.runfolder.control import read_control, update_control
+from tidemill.runfolder.folder import RunFolder
+from tidemill.runfolder.lease import hold_lease, hold_watch, is_held, is_watched
+from tidemill.runtime.plans.planner import make_plan
 from tidemill.runtime.registry import BatchRecord, Registry, RunRecord, RunState, open_registry
-from tidemill.runtime.results import Progress, RunResult, without_folder
-from tidemill.runtime.run import RunFolder
-from tidemill.runtime.settings import require_same_meaning
-from tidemill.runtime.starting import Starter
-from tidemill.sources.control import read_control, update_control
+from tidemill.runtime.reports.phase import read_phase
+from tidemill.runtime.reports.results import Progress, RunResult, without_folder
+from tidemill.runtime.spark.settings import require_same_meaning
+from tidemill.runtime.starts.beginning import complete_run
+from tidemill.runtime.starts.starting import Starter
 from tidemill.types import parse_duration
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
-    from tidemill.runtime.archives import ArchiveDesk
-    from tidemill.runtime.latereport import LateReport
-    from tidemill.runtime.rewind import Rewound
-    from tidemill.runtime.states import RunStates, StateSummary
+    from tidemill.archive.desk import ArchiveDesk
+    from tidemill.runtime.driving.rewind import Rewound
+    from tidemill.runtime.reports.latereport import LateReport
+    from tidemill.runtime.reports.states import RunStates, StateSummary
 
 
 class Project:
@@ -220,7 +220,7 @@ class Project:
 
     def log_risks(self, manifest: Manifest) -> tuple[str, ...]:
         """What a run's topics make weaker by their kind of time, as its plan says it."""
-        from tidemill.runtime.logtimes import log_risks
+        from tidemill.runtime.plans.logtimes import log_risks
 
         return log_risks(self.loaded, manifest.sources)
 
@@ -305,7 +305,7 @@ class Project:
         spark: SparkSession | None,
         until: Until | None = None,
     ) -> RunResult:
-        from tidemill.runtime.executor import execute
+        from tidemill.runtime.driving.executor import execute
 
         registry = self.registry
 
@@ -323,7 +323,7 @@ class Project:
             return None
         now, complete = datetime.now(UTC), None
         if until.caught_up:
-            from tidemill.sources.tail import complete_tails
+            from tidemill.connectors.logs.tail import complete_tails
 
             complete = complete_tails(open_catalog(self.loaded), manifest.sources.values())
         return until.goal(now, complete)
@@ -333,7 +333,7 @@ class Project:
 
         Without a batch: to the last one whose state is whole. Tables keep what they have.
         """
-        from tidemill.runtime.rewind import rewind
+        from tidemill.runtime.driving.rewind import rewind
 
         record = self.registry.get(run)
         run = record.run
@@ -368,7 +368,7 @@ class Project:
         if is_held(folder.path):
             update_control(folder.path, cancelled=True)
         else:
-            from tidemill.runtime.executor import release
+            from tidemill.runtime.driving.executor import release
 
             if not folder.has_manifest():
                 self.registry.set_state(run, RunState.CANCELLED, "its folder is gone")
@@ -421,13 +421,13 @@ class Project:
 
     def archive(self, stream: str) -> ArchiveDesk:
         """The archive of a stream, to look at, check, compact or expire."""
-        from tidemill.runtime.archives import ArchiveDesk
+        from tidemill.archive.desk import ArchiveDesk
 
         return ArchiveDesk(self.loaded, stream)
 
     def late(self, pipeline_or_run: str, source: str | None = None) -> LateReport:
         """The late rows of a run, or of a pipeline's latest run that has a late table."""
-        from tidemill.runtime.late import read_late
+        from tidemill.runtime.reports.late import read_late
 
         is_pipeline = pipeline_or_run in self.config.pipelines
         run = None if is_pipeline else self.registry.named(pipeline_or_run)
@@ -453,7 +453,7 @@ class Project:
         return self._states(run).rows_of(values, operator, batch)
 
     def _states(self, run: str) -> RunStates:
-        from tidemill.runtime.states import RunStates
+        from tidemill.runtime.reports.states import RunStates
 
         return RunStates(RunFolder.of(self.loaded.home, self.registry.get(run).run))
 

@@ -24,10 +24,10 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import yaml
 
-from tidemill.archive.catalog import open_catalog
+from tidemill.connectors.sinks.iceberg.tables import ensure_table
+from tidemill.iceberg.catalog import open_catalog
 from tidemill.pipeline import Pipeline, pipeline
 from tidemill.project import Project, RunResult, load
-from tidemill.sinks.tables import ensure_table
 from tidemill.types import MILLISECOND, from_micros, show_duration, show_instant, to_micros
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ from tests.apps.trial import read
 from tests.kafka.broker import Broker
 from tidemill.config.stream import KafkaLive
 from tidemill.project import Project, RunResult, Until, load
-from tidemill.runtime.run import RunFolder
+from tidemill.runfolder.folder import RunFolder
 from tidemill.testing import assert_same_rows
 from tidemill.types import TimeRange, from_micros
 

@@ -11,7 +11,7 @@ from apps.playback import generate as app
 from polars.testing import assert_frame_equal
 
 import tidemill
-from tidemill.archive.catalog import open_catalog
+from tidemill.iceberg.catalog import open_catalog
 from tidemill.project import Project
 
 if TYPE_CHECKING:

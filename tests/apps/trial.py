@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 import tidemill
-from tidemill.archive.catalog import open_catalog
+from tidemill.iceberg.catalog import open_catalog
 from tidemill.project import Progress, Project
 from tidemill.testing import assert_same_rows
 from tidemill.types import TimeRange, parse_instant

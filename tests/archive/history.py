@@ -12,13 +12,13 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 from pyiceberg.transforms import HourTransform, IdentityTransform
 
-from tests.sources.archives import HOUR, MINUTE, START, open_local
-from tidemill.archive import markers
+from tests.connectors.archives.archives import HOUR, MINUTE, START, open_local
+from tidemill.archive import missing_offsets as markers
 from tidemill.archive.maintenance import Compacted, compact
-from tidemill.archive.reached import Reached, read_reached, to_summary
+from tidemill.archive.progress import Reached, read_reached, to_summary
 from tidemill.config.stream import IcebergArchive
-from tidemill.sinks.tables import PROPERTIES
-from tidemill.sinks.writing import write_files
+from tidemill.connectors.sinks.iceberg.tables import PROPERTIES
+from tidemill.connectors.sinks.writing import write_files
 
 Action = Callable[..., Any]
 NAME = "archive.plays"

@@ -12,15 +12,16 @@ from hypothesis import strategies as st
 from pyiceberg.manifest import DataFileContent
 
 from tests.archive.history import ARCHIVE, HOUR, MINUTE, START, History, Record, as_table, make_log
-from tests.sources.archives import add_deletes, delete_positions
-from tidemill.archive import inspection, markers, positions
-from tidemill.archive.catalog import pin_snapshot
+from tests.connectors.archives.archives import add_deletes, delete_positions
+from tidemill.archive import inspection, positions
+from tidemill.archive import missing_offsets as markers
 from tidemill.archive.continuity import SHOWN, Continuity, Finding, Findings, Trouble
 from tidemill.archive.inspection import check
 from tidemill.archive.overview import info
 from tidemill.archive.positions import Span
-from tidemill.archive.reached import Reached, to_summary
+from tidemill.archive.progress import Reached, to_summary
 from tidemill.errors import SourceError
+from tidemill.iceberg.catalog import pin_snapshot
 from tidemill.types import SECOND
 
 LOG = make_log(60, partitions=2, hours=2)

@@ -32,14 +32,14 @@ from tests.archive.history import (
     make_log,
     raising,
 )
-from tests.sources.archives import delete_positions, open_local
+from tests.connectors.archives.archives import delete_positions, open_local
 from tidemill.archive import maintenance, rewriting
 from tidemill.archive.inspection import check
 from tidemill.archive.maintenance import Compacted, _compact_group, compact
-from tidemill.archive.reached import read_reached
+from tidemill.archive.progress import read_reached
 from tidemill.archive.rewriting import find_bundles
+from tidemill.connectors.sinks.writing import write_files
 from tidemill.errors import PlanError, SinkError, SourceError
-from tidemill.sinks.writing import write_files
 
 
 def summary(history):

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from tests.bad_input.terminal import Outcome, run_cli
-from tidemill.archive.catalog import open_catalog
+from tidemill.connectors.sinks.iceberg.tables import ensure_table
+from tidemill.iceberg.catalog import open_catalog
 from tidemill.planning.analysis import PipelineFacts, Usage, Window
 from tidemill.project import Project, load
-from tidemill.runtime.cache import KnownCode, digest, remember
-from tidemill.runtime.lookout import Looked
-from tidemill.runtime.planner import code_fingerprint
-from tidemill.sinks.tables import ensure_table
+from tidemill.runtime.code.cache import KnownCode, digest, remember
+from tidemill.runtime.code.lookout import Looked
+from tidemill.runtime.plans.planner import code_fingerprint
 from tidemill.testing import assert_same_rows
 
 if TYPE_CHECKING:

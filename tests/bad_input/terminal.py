@@ -84,9 +84,9 @@ def run_cli(*arguments: object, cwd: Path) -> Outcome:
 @contextmanager
 def lent(spark: "SparkSession") -> Iterator[None]:
     """Commands in this process use the shared session instead of one they start and stop."""
-    from tidemill.runtime.cache import forget, recall
-    from tidemill.runtime.executor import execute
-    from tidemill.runtime.planner import code_fingerprint, make_plan
+    from tidemill.runtime.code.cache import forget, recall
+    from tidemill.runtime.driving.executor import execute
+    from tidemill.runtime.plans.planner import code_fingerprint, make_plan
 
     def planned(loaded: Any, request: Any, now: Any, *_: Any) -> "BackfillPlan":
         if request.pipeline in loaded.config.pipelines:
@@ -98,9 +98,9 @@ def lent(spark: "SparkSession") -> Iterator[None]:
 
     with (
         mock.patch("tidemill.project.make_plan", planned),
-        mock.patch("tidemill.runtime.starting.make_plan", planned),
+        mock.patch("tidemill.runtime.starts.starting.make_plan", planned),
         mock.patch(
-            "tidemill.runtime.executor.execute",
+            "tidemill.runtime.driving.executor.execute",
             lambda *given, goal, **_: execute(*given, spark=spark, goal=goal),
         ),
     ):

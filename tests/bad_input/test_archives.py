@@ -8,7 +8,7 @@ import pytest
 from pyiceberg.manifest import DataFileContent
 
 from tests.bad_input.shop import RANGE, SCHEMA, Shop, events, table, untouched
-from tests.sources.archives import add_deletes
+from tests.connectors.archives.archives import add_deletes
 
 pytestmark = pytest.mark.usefixtures("no_java")
 

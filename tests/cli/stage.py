@@ -9,18 +9,18 @@ from zlib import crc32
 import pyarrow as pa
 
 from tests.bad_input.terminal import Outcome, run_cli
-from tidemill.archive.catalog import open_catalog
+from tidemill.connectors.sinks.iceberg.commit import BatchStamp, commit_files
+from tidemill.connectors.sinks.iceberg.tables import ensure_table
+from tidemill.connectors.sinks.writing import write_files
 from tidemill.folds.frames import to_arrow, to_polars
 from tidemill.folds.state import Label, StateFiles
+from tidemill.iceberg.catalog import open_catalog
 from tidemill.planning.chains import FoldPin
 from tidemill.planning.manifest import Manifest, SinkPin, SourcePin
 from tidemill.project import Project
+from tidemill.rows.verdict import SIDE_SCHEMA
+from tidemill.runfolder.folder import RunFolder
 from tidemill.runtime.registry import BatchRecord
-from tidemill.runtime.run import RunFolder
-from tidemill.sinks.commit import BatchStamp, commit_files
-from tidemill.sinks.tables import ensure_table
-from tidemill.sinks.writing import write_files
-from tidemill.sources.verdict import SIDE_SCHEMA
 from tidemill.testing import MemoryLog, make_project
 from tidemill.types import micros_of, to_micros
 

@@ -8,9 +8,9 @@ import pytest
 
 from tests.archive.history import HOUR, LOG, START, History, Record
 from tests.bad_input.terminal import run_cli
-from tidemill.archive.catalog import open_catalog, pin_snapshot
 from tidemill.cli.archive import Size, _complete_streams
 from tidemill.errors import ConfigError, PlanError, SourceError
+from tidemill.iceberg.catalog import open_catalog, pin_snapshot
 from tidemill.project import load
 from tidemill.types import from_micros
 

@@ -8,11 +8,11 @@ import pyarrow as pa
 import pytest
 
 from tests.cli.stage import Stage, late_row
-from tidemill.archive.catalog import open_catalog
+from tidemill.connectors.sinks.iceberg.commit import BatchStamp, commit_files
+from tidemill.connectors.sinks.writing import write_files
 from tidemill.errors import PlanError, RunError
-from tidemill.sinks.commit import BatchStamp, commit_files
-from tidemill.sinks.writing import write_files
-from tidemill.sources.verdict import SIDE_SCHEMA
+from tidemill.iceberg.catalog import open_catalog
+from tidemill.rows.verdict import SIDE_SCHEMA
 
 
 @pytest.fixture(scope="module")

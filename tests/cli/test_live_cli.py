@@ -18,8 +18,8 @@ from tests.kafka.broker import Broker
 from tests.live.yard import Yard
 from tidemill.errors import RunError
 from tidemill.project import Project
-from tidemill.runtime.run import RunFolder
-from tidemill.sources.control import read_control
+from tidemill.runfolder.control import read_control
+from tidemill.runfolder.folder import RunFolder
 from tidemill.types import parse_instant, show_instant
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.kill]

@@ -13,7 +13,7 @@ from tests.cli.stage import T0, TIME, Stage, keep
 from tidemill.errors import PlanError, RunError
 from tidemill.folds.state import Label, StateFiles
 from tidemill.folds.watermark import NEVER
-from tidemill.runtime.states import ABOUT, show_batches
+from tidemill.runtime.reports.states import ABOUT, show_batches
 from tidemill.types import FOREVER, from_micros
 
 SCHEMA = pa.schema(

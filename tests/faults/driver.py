@@ -15,8 +15,8 @@ from tests.reliability.standby import Pool, answering, orders
 from tidemill.config import SparkConfig
 from tidemill.errors import TidemillError
 from tidemill.project import Project, Until, load
-from tidemill.runtime.results import Progress
-from tidemill.runtime.session import build_session
+from tidemill.runtime.reports.results import Progress
+from tidemill.runtime.spark.session import build_session
 
 SLICE = "2 s"
 _SITE = str(Path(__file__).parent / "site")

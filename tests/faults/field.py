@@ -24,7 +24,7 @@ from tests.faults.catalogs import Catalogs
 from tests.faults.steps import table_of
 from tests.kafka.broker import Broker
 from tests.live.seam import LATENESS, SIZE, Record, count, read_log
-from tidemill.archive.catalog import open_catalog
+from tidemill.iceberg.catalog import open_catalog
 from tidemill.project import Project, load
 from tidemill.testing import assert_same_rows
 from tidemill.types import from_micros, to_micros

@@ -28,9 +28,9 @@ class Fault(StrEnum):
     ZOMBIE = "zombie"
 
 
-DECIDE_COURSE = "tidemill.sources.legs:write_course"
+DECIDE_COURSE = "tidemill.runfolder.phases:write_course"
 DECIDE_SLICE = "os:link"  # a decided slice is a file that is made exclusively
-NEXT_SLICE = "tidemill.sources.route:Route.next"  # history was decided by the plan
+NEXT_SLICE = "tidemill.reading.route:Route.next"  # history was decided by the plan
 COMMITS = (
     "pyiceberg.catalog.sql:SqlCatalog.commit_table",
     "pyiceberg.catalog.rest:RestCatalog.commit_table",
@@ -64,17 +64,17 @@ class Step:
 
 STEPS = (
     Step("decide", (NEXT_SLICE, DECIDE_COURSE, DECIDE_SLICE)),
-    Step("offset written", ("tidemill.runtime.offsets:read_batch",), writes=False),
-    Step("read", ("tidemill.sources.reading:read_task",), writes=False),
+    Step("offset written", ("tidemill.runtime.driving.taken_slices:read_batch",), writes=False),
+    Step("read", ("tidemill.reading.task:read_task",), writes=False),
     Step("state", ("tidemill.folds.state:StateFiles.write",)),
-    Step("files", ("tidemill.sinks.writing:write_files",)),
-    Step("side files", ("tidemill.sources.sidefile:write_side_file",)),
+    Step("files", ("tidemill.connectors.sinks.writing:write_files",)),
+    Step("side files", ("tidemill.reading.sidefile:write_side_file",)),
     Step("commit counts", COMMITS, "counts"),
     Step("commit each", COMMITS, "each"),
     Step("commit late", COMMITS, "late"),
     Step("commit dead", COMMITS, "dead"),
     Step("registry", ("tidemill.runtime.registry:Registry.record_batch",)),
-    Step("forget", ("tidemill.runtime.committer:Committer._forget",), writes=False),
+    Step("forget", ("tidemill.runtime.driving.committer:Committer._forget",), writes=False),
 )
 PLACES = tuple(dict.fromkeys(place for step in STEPS for place in step.places))
 

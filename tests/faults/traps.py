@@ -25,7 +25,7 @@ from tests.faults.steps import DECIDE_COURSE, DECIDE_SLICE, PLACES, Fault, Mode,
 
 VARIABLE = "TIDEMILL_FAULTS"
 FILES = ("plan.json", "armed", "fired", "live", "blocked", "wake", "clock")
-_READ = "tidemill.sources.reading:read_task"
+_READ = "tidemill.reading.task:read_task"
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from tidemill.errors import PlanError
 from tidemill.folds.base import TIME, Input, Passing
 from tidemill.folds.frames import empty, stack, to_arrow, to_polars
 from tidemill.folds.matching.attribute import DIRECTION, HOW, PICK, bind_attribute
-from tidemill.sources.base import meta_type
+from tidemill.rows.columns import meta_type
 from tidemill.types import FOREVER_MICROS
 
 PLAIN = pa.schema(

@@ -11,7 +11,7 @@ import pytest
 from tests.laws.stopping import run_until
 from tidemill import sessions
 from tidemill.errors import RunError
-from tidemill.runtime.run import RunFolder
+from tidemill.runfolder.folder import RunFolder
 from tidemill.testing import MemoryLog, assert_same_rows, collect, make_project, replay
 from tidemill.types import from_micros, to_micros
 

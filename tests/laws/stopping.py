@@ -3,9 +3,9 @@
 from typing import TYPE_CHECKING
 
 from tidemill.project import Progress, Project
+from tidemill.runfolder.control import update_control
+from tidemill.runfolder.folder import RunFolder
 from tidemill.runtime.registry import RunState
-from tidemill.runtime.run import RunFolder
-from tidemill.sources.control import update_control
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 
 from tests.kafka.broker import Broker
 from tidemill import windows
-from tidemill.archive.catalog import open_catalog
+from tidemill.iceberg.catalog import open_catalog
 from tidemill.project import Project, load
 
 SECOND = timedelta(seconds=1)

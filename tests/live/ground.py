@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from tests.kafka.broker import Broker
-from tidemill.archive.catalog import open_catalog
+from tidemill.iceberg.catalog import open_catalog
 from tidemill.planning.manifest import Manifest
 from tidemill.project import Project, RunResult, Until, load
 from tidemill.runtime.registry import RunTotals

@@ -23,11 +23,11 @@ from tests.kafka.broker import Broker
 from tests.live.victim import COMMIT_STEPS, Victims
 from tests.live.yard import Yard, cut
 from tests.reliability.standby import Standby
-from tidemill.archive.catalog import open_catalog
+from tidemill.iceberg.catalog import open_catalog
 from tidemill.planning.manifest import Manifest
 from tidemill.project import RunResult
-from tidemill.runtime.run import RunFolder
-from tidemill.sources.legs import Course, read_course
+from tidemill.runfolder.folder import RunFolder
+from tidemill.runfolder.phases import Course, read_course
 from tidemill.testing import assert_same_rows
 from tidemill.types import from_micros, to_micros
 

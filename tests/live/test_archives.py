@@ -6,9 +6,9 @@ from copy import deepcopy
 import pytest
 
 from tests.live.ground import Ground
-from tidemill.archive.catalog import open_catalog
-from tidemill.archive.reached import name_of, read_reached
+from tidemill.archive.progress import name_of, read_reached
 from tidemill.errors import ConfigError, PlanError, SourceError
+from tidemill.iceberg.catalog import open_catalog
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 

@@ -13,9 +13,9 @@ from tests.live.yard import columns, cut
 from tidemill.errors import PlanError, SourceError
 from tidemill.planning.offsets import latest_entry
 from tidemill.project import Until
-from tidemill.runtime.frames import Work
-from tidemill.runtime.run import RunFolder
-from tidemill.sources.slicing import Slicing
+from tidemill.reading.slicing import Slicing
+from tidemill.runfolder.folder import RunFolder
+from tidemill.runtime.driving.frames import Work
 from tidemill.testing import assert_same_rows
 from tidemill.types import from_micros
 

@@ -11,7 +11,7 @@ import yaml
 
 from tests.live.ground import wait_for
 from tests.live.yard import Yard
-from tidemill.archive.catalog import open_catalog
+from tidemill.iceberg.catalog import open_catalog
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 

@@ -7,10 +7,10 @@ from itertools import pairwise
 import pytest
 
 from tests.live.yard import Yard, cut
-from tidemill.archive.catalog import open_catalog
 from tidemill.errors import SourceError
+from tidemill.iceberg.catalog import open_catalog
 from tidemill.project import Until
-from tidemill.runtime import planner
+from tidemill.runtime.plans import planner
 from tidemill.testing import assert_same_rows
 from tidemill.types import from_micros
 

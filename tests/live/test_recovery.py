@@ -12,7 +12,7 @@ import pytest
 from tests.live.yard import Yard, cut
 from tidemill.errors import PlanError, RunError, SourceError, TidemillError
 from tidemill.project import Until
-from tidemill.runtime.committer import Committer
+from tidemill.runtime.driving.committer import Committer
 from tidemill.runtime.registry import RunState
 from tidemill.testing import assert_same_rows
 from tidemill.types import from_micros

@@ -9,7 +9,7 @@ import pytest
 from tests.live.yard import Yard
 from tidemill.errors import PlanError
 from tidemill.project import Until
-from tidemill.runtime import committer
+from tidemill.runtime.driving import committer
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 

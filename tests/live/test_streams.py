@@ -13,8 +13,8 @@ import pytest
 from tests.bad_input.terminal import run_cli
 from tests.live.ground import Ground, Transaction, wait_for
 from tidemill.project import Until
-from tidemill.runtime.run import RunFolder
-from tidemill.sources.lag import read_lag
+from tidemill.runfolder.folder import RunFolder
+from tidemill.runfolder.lag import read_lag
 from tidemill.types import SECOND, to_micros
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]

@@ -9,10 +9,10 @@ from datetime import UTC, datetime, timedelta
 import pyarrow as pa
 import pytest
 
+from tests.connectors.archives.archives import rewrite_as_one
 from tests.live.ground import CLOSING, Ground
-from tests.sources.archives import rewrite_as_one
-from tidemill.archive.catalog import open_catalog
 from tidemill.archive.maintenance import compact
+from tidemill.iceberg.catalog import open_catalog
 from tidemill.project import Until
 from tidemill.testing import assert_same_rows
 from tidemill.types import SECOND, from_micros, to_micros

@@ -13,15 +13,15 @@ from pyspark.sql import DataFrame
 
 from tests.bad_input.terminal import run_cli
 from tests.live.ground import Beside, Ground, wait_for
-from tidemill.archive.catalog import open_catalog
-from tidemill.archive.reached import Reached, read_reached
+from tidemill.archive.progress import Reached, read_reached
 from tidemill.errors import RunError, SourceError
+from tidemill.iceberg.catalog import open_catalog
 from tidemill.planning.offsets import latest_entry
 from tidemill.project import RunResult, Until
-from tidemill.runtime.committer import Committer
+from tidemill.runfolder.folder import RunFolder
+from tidemill.runfolder.lag import read_lag
+from tidemill.runtime.driving.committer import Committer
 from tidemill.runtime.registry import BatchRecord, RunState
-from tidemill.runtime.run import RunFolder
-from tidemill.sources.lag import read_lag
 from tidemill.types import SECOND
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]

@@ -12,11 +12,11 @@ from typing import Any
 from tests.reliability.standby import Pool, answering, orders
 from tidemill.config import SparkConfig
 from tidemill.project import load
-from tidemill.runtime import committer, seam
-from tidemill.runtime.offsets import read_batch
+from tidemill.runfolder.phases import Course
+from tidemill.runtime.driving import committer, seam
+from tidemill.runtime.driving.taken_slices import read_batch
 from tidemill.runtime.registry import Registry
-from tidemill.runtime.session import build_session
-from tidemill.sources.legs import Course
+from tidemill.runtime.spark.session import build_session
 
 COMMIT_STEPS = ("write", "output", "side", "registry")
 """Of a live batch: its files are written, its output is committed, its side files are removed, the

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
+from tidemill.connectors.sinks.iceberg.commit import BatchStamp
 from tidemill.errors import PlanError
 from tidemill.planning.cuts import Cut, Delays, repeats_watermarks, way_to
 from tidemill.planning.offsets import BatchOffsets
-from tidemill.runtime.recovery import cuts_of
-from tidemill.sinks.commit import BatchStamp
+from tidemill.runtime.starts.recovery import cuts_of
 
 MS = 1_000
 TABLES = ("rows", "windows", "both", "late")  # in the order of their commits

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.sources.fakelog import BEGIN, SLACK, FakeLog, Positions, Reader, events
+from tests.connectors.logs.fakelog import BEGIN, SLACK, FakeLog, Positions, Reader, events
 from tidemill.planning.live import PartitionView, find_frontier
 from tidemill.types import MILLISECOND
 

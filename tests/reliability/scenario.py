@@ -15,7 +15,7 @@ from pathlib import Path
 import psutil
 import yaml
 
-from tidemill.archive.catalog import open_catalog
+from tidemill.iceberg.catalog import open_catalog
 from tidemill.project import Project, load
 from tidemill.starter.writing import write_starter
 

@@ -8,7 +8,7 @@ import threading
 from typing import Any
 
 from tidemill.cli.main import main
-from tidemill.runtime import committer, watchdog
+from tidemill.runtime.driving import committer, watchdog
 
 
 def arm(batch: int) -> None:

@@ -4,7 +4,7 @@ import pytest
 
 from tests.reliability.scenario import RANGE, Tables, Yard, random_kills, worker_kills
 from tests.reliability.victim import STEPS
-from tidemill.archive.catalog import open_catalog
+from tidemill.iceberg.catalog import open_catalog
 
 pytestmark = pytest.mark.kill
 

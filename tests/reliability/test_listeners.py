@@ -17,8 +17,8 @@ import psutil
 import pytest
 
 from tests.reliability.scenario import RANGE, ROOT, Tables, Yard
-from tidemill.runtime.lease import is_held
-from tidemill.runtime.run import RunFolder
+from tidemill.runfolder.folder import RunFolder
+from tidemill.runfolder.lease import is_held
 
 pytestmark = pytest.mark.kill
 

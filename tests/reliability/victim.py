@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tidemill.cli.main import main
-from tidemill.runtime import committer, driver
+from tidemill.runtime.driving import committer, driver
 from tidemill.runtime.registry import Registry
 
 STEPS = ("write", "output", "late", "side", "commit", "registry")

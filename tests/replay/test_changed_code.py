@@ -15,17 +15,17 @@ import pyarrow as pa
 import pytest
 import yaml
 
-from tidemill.archive.catalog import open_catalog
 from tidemill.errors import RunError
+from tidemill.iceberg.catalog import open_catalog
 from tidemill.project import Project, load
-from tidemill.runtime import analyst
+from tidemill.runtime.code import analyst
 from tidemill.runtime.registry import RunState
 from tidemill.testing import MemoryLog, assert_same_rows, collect, make_project
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from tidemill.runtime.results import Progress
+    from tidemill.runtime.reports.results import Progress
 
 pytestmark = pytest.mark.spark
 T0 = datetime(2026, 1, 1, tzinfo=UTC)

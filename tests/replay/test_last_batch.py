@@ -9,9 +9,9 @@ from pyspark.sql import functions as F
 from tidemill.errors import TidemillError
 from tidemill.planning.offsets import latest_entry
 from tidemill.project import Until
-from tidemill.runtime.committer import Committer
+from tidemill.runfolder.folder import RunFolder
+from tidemill.runtime.driving.committer import Committer
 from tidemill.runtime.registry import RunState
-from tidemill.runtime.run import RunFolder
 from tidemill.testing import MemoryLog, assert_same_rows, make_project
 from tidemill.types import FOREVER_MICROS
 
@@ -48,7 +48,7 @@ def backfill(project, spark, into):
 
 
 def rows(project, table):
-    from tidemill.archive.catalog import open_catalog
+    from tidemill.iceberg.catalog import open_catalog
 
     return open_catalog(project.loaded).load_table(table).scan().to_arrow().to_pylist()
 

@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 
 from tests.replay.test_sources import T0, events, log, sums, table
 from tidemill.project import Progress
-from tidemill.sources.control import update_control
+from tidemill.runfolder.control import update_control
 from tidemill.testing import assert_same_rows, make_project, replay
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ import yaml
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from tidemill.archive.catalog import open_catalog
 from tidemill.errors import SourceError
+from tidemill.iceberg.catalog import open_catalog
 from tidemill.project import Project, load
 from tidemill.testing import MemoryLog, assert_same_rows, collect, make_project, replay
 from tidemill.types import to_micros

@@ -15,7 +15,7 @@ from tests.soak.bookkeeping import soak
 from tests.soak.live import soak_live
 from tests.soak.tenths import LIMIT, Growth, Tenths
 from tidemill.config import SparkConfig
-from tidemill.runtime.session import build_session
+from tidemill.runtime.spark.session import build_session
 
 _MEMORY_DISK = Path("/dev/shm")
 _BOOKS = """\

@@ -21,25 +21,25 @@ import pyarrow as pa
 import yaml
 
 from tests.soak.tenths import Tenths, count_files
-from tidemill.archive.catalog import open_catalog
+from tidemill.connectors.archives.opening import keep_metadata
+from tidemill.connectors.sinks.writing import Target, write_files
 from tidemill.folds.state import Label, StateFiles
+from tidemill.iceberg.catalog import open_catalog
 from tidemill.planning.chains import FoldPin
 from tidemill.planning.manifest import Leg, LivePin, Manifest, SinkPin, SourcePin
 from tidemill.planning.offsets import Offset
 from tidemill.planning.requests import Goal
 from tidemill.project import Project, load
-from tidemill.runtime.committer import Committer
-from tidemill.runtime.driver import Driver
-from tidemill.runtime.executor import prepare_tables
-from tidemill.runtime.frames import Work
+from tidemill.reading.sidefile import Counts, write_side_file
+from tidemill.reading.slicing import Slicing
+from tidemill.runfolder.control import read_released
+from tidemill.runfolder.folder import RunFolder
+from tidemill.runtime.driving.committer import Committer
+from tidemill.runtime.driving.driver import Driver
+from tidemill.runtime.driving.executor import prepare_tables
+from tidemill.runtime.driving.frames import Work
+from tidemill.runtime.driving.throttle import Throttle
 from tidemill.runtime.registry import Registry
-from tidemill.runtime.run import RunFolder
-from tidemill.runtime.throttle import Throttle
-from tidemill.sinks.writing import Target, write_files
-from tidemill.sources.control import read_released
-from tidemill.sources.opening import keep_metadata
-from tidemill.sources.sidefile import Counts, write_side_file
-from tidemill.sources.slicing import Slicing
 
 SOURCE, RUN, FOLD = "plays", "soak", "windows"
 BEGIN, SECOND = 1_767_225_600_000_000, 1_000_000

@@ -14,7 +14,7 @@ from tests.soak.bookkeeping import counted_queries
 from tests.soak.tenths import Tenths, count_files
 from tidemill.planning.manifest import Manifest
 from tidemill.project import RunResult, Until
-from tidemill.runtime.results import Progress
+from tidemill.runtime.reports.results import Progress
 
 _PIPELINE = "counted"
 _PACE = "500 ms"

@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from tidemill.archive.intervals import Intervals, Range, count
-from tidemill.archive.markers import Gap, is_whole, missing_in
+from tidemill.archive.missing_offsets import Gap, is_whole, missing_in
 
 if TYPE_CHECKING:
     import polars as pl

@@ -6,10 +6,10 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from tidemill.archive.continuity import Continuity, Finding, Findings, Trouble
-from tidemill.archive.entries import data_files, nulls_in
-from tidemill.archive.markers import Gap, markers_of
+from tidemill.archive.missing_offsets import Gap, markers_of
 from tidemill.archive.positions import Span, read_positions
-from tidemill.archive.reached import Reached, read_reached
+from tidemill.archive.progress import Reached, read_reached
+from tidemill.iceberg.data_files import data_files, nulls_in
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table

@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tidemill.archive.catalog import load_table
-from tidemill.archive.entries import data_files, read_entries, refuse_row_deletes
-from tidemill.archive.markers import MARKERS, carried
-from tidemill.archive.reached import frontier_of, read_reached, to_summary
-from tidemill.archive.transaction import SteadyTransaction, attempts, try_commit
+from tidemill.archive.missing_offsets import MARKERS, carried
+from tidemill.archive.progress import frontier_of, read_reached, to_summary
 from tidemill.errors import PlanError, SinkError, TidemillError
+from tidemill.iceberg.catalog import load_table
+from tidemill.iceberg.data_files import data_files, read_entries, refuse_row_deletes
+from tidemill.iceberg.transaction import SteadyTransaction, attempts, try_commit
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -232,7 +232,7 @@ def expire(
     one. Snapshots go first, in one commit, then files. A crash in between leaves files that nothing
     refers to, not snapshots without files: it costs room, not rows.
     """
-    from tidemill.archive.expiring import delete_files, doomed_snapshots, find_waste, stage_removal
+    from tidemill.archive.expiry import delete_files, doomed_snapshots, find_waste, stage_removal
 
     for table in _tables(catalog, archive.table):
         doomed = doomed_snapshots(table.metadata, before, keep)

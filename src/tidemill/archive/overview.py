@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from tidemill.archive.catalog import tag_name
-from tidemill.archive.entries import data_files, number_bounds, time_bounds
-from tidemill.archive.reached import Reached, frontier_of, read_reached
+from tidemill.archive.progress import Reached, frontier_of, read_reached
+from tidemill.iceberg.catalog import tag_name
+from tidemill.iceberg.data_files import data_files, number_bounds, time_bounds
 from tidemill.types import SECOND, from_micros, show_instant
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ from datetime import timedelta
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from tidemill.archive.entries import nulls_in, time_bounds
-from tidemill.archive.index import file_extent, ingest_filter, refine, zone_aware
 from tidemill.errors import PlanError, SourceError, nearest
+from tidemill.iceberg.data_files import nulls_in, time_bounds
+from tidemill.iceberg.extents import file_extent, ingest_filter, refine, zone_aware
 from tidemill.planning.slices import cut_by_rows
 from tidemill.planning.statistics import Extent, SourceStatistics
 

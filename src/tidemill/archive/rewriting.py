@@ -13,8 +13,8 @@ from pyiceberg.table.snapshots import Operation, Summary
 from pyiceberg.table.update.snapshot import _OverwriteFiles
 from pyiceberg.typedef import EMPTY_DICT
 
-from tidemill.archive.index import file_extent
 from tidemill.errors import SinkError, SourceError
+from tidemill.iceberg.extents import file_extent
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO

@@ -15,7 +15,7 @@ from tidemill.cli.render import console
 from tidemill.types import show_duration
 
 if TYPE_CHECKING:
-    from tidemill.runtime.latereport import LateReport, LateRow, SourceLate
+    from tidemill.runtime.reports.latereport import LateReport, LateRow, SourceLate
 
 _BAR = 32
 

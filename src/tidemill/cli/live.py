@@ -171,7 +171,7 @@ def keep_going(
 
     Where a run that follows logs has met new fields, another one goes on; ``on_start`` is told.
     """
-    from tidemill.runtime.supervisor import supervise
+    from tidemill.runtime.driving.supervisor import supervise
 
     began, whole = time.monotonic(), project.goal(manifest, goal)
     while True:

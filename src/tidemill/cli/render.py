@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from tidemill.planning.manifest import SourcePin
     from tidemill.planning.plan import BackfillPlan
     from tidemill.project import RunResult
-    from tidemill.runtime.phase import Phase
+    from tidemill.runfolder.lag import Lag
     from tidemill.runtime.registry import RunRecord
-    from tidemill.sources.lag import Lag
+    from tidemill.runtime.reports.phase import Phase
 
 _SHOWN = 12
 _WIDE = 160

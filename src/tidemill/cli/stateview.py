@@ -15,7 +15,7 @@ from rich.table import Table
 
 from tidemill.cli.options import redact
 from tidemill.cli.render import console, show_bytes
-from tidemill.runtime.states import ABOUT, StateSummary, show_batches
+from tidemill.runtime.reports.states import ABOUT, StateSummary, show_batches
 from tidemill.types import show_instant
 
 if TYPE_CHECKING:

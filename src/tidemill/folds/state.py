@@ -16,8 +16,8 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import fs
 
-from tidemill.archive.whole import write_whole
 from tidemill.errors import RunError
+from tidemill.iceberg.arrow_files import write_whole
 
 _LABEL = b"tidemill.state"
 _SUM = b"tidemill.checksum"

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from tidemill.config.sink import KafkaSink
+from tidemill.connectors.sinks.kafka.arranging import arrange
+from tidemill.connectors.sinks.kafka.producing import TopicTarget, require_topic
+from tidemill.connectors.sinks.writing import RESULT_DDL, BatchWriter
 from tidemill.errors import RunError
 from tidemill.planning.messages import MessageShape
-from tidemill.sinks.arranging import arrange
-from tidemill.sinks.kafka import TopicTarget, require_topic
-from tidemill.sinks.writing import RESULT_DDL, BatchWriter
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from tidemill.config.loader import LoadedConfig
+    from tidemill.connectors.sinks.contract import Destination
     from tidemill.planning.manifest import Manifest
-    from tidemill.sinks.base import Destination
 
 _NAME = "topics.json"
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import psutil
 
 from tidemill.errors import TidemillError
-from tidemill.runtime.session import build_session, find_java
+from tidemill.runtime.spark.session import build_session, find_java
 
 if TYPE_CHECKING:
     from tidemill.config.loader import LoadedConfig
@@ -101,8 +101,8 @@ def _disk(folder: Path) -> Finding:
 
 
 def _catalog(loaded: LoadedConfig) -> Iterator[Finding]:
-    from tidemill.archive.catalog import load_table, open_catalog
     from tidemill.config import IcebergArchive
+    from tidemill.iceberg.catalog import load_table, open_catalog
 
     opened = _try("catalog", lambda: f"{len(open_catalog(loaded).list_namespaces())} namespaces")
     yield opened

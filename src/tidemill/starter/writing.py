@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from tidemill.archive.catalog import open_catalog
 from tidemill.config import load_config
+from tidemill.connectors.sinks.iceberg.tables import ensure_table
 from tidemill.errors import ConfigError
-from tidemill.sinks.tables import ensure_table
+from tidemill.iceberg.catalog import open_catalog
 from tidemill.types import SECOND, show_instant, to_micros
 
 _FILES = ("tidemill.yaml", "pipelines.py")

@@ -16,8 +16,8 @@ from pyspark.sql import functions as F
 from tidemill.config import SparkConfig
 from tidemill.pipeline import pipeline
 from tidemill.planning.analysis import OutputPlans, find_facts
-from tidemill.runtime import analyst
-from tidemill.runtime.session import build_session
+from tidemill.runtime.code import analyst
+from tidemill.runtime.spark.session import build_session
 
 HERE = Path(__file__).parent
 NOISE = {

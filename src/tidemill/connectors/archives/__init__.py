@@ -1,0 +1,1 @@
+"""Archives: the history of a stream."""

@@ -1,0 +1,205 @@
+"""Read a pinned Iceberg snapshot: planned from metadata, read as Arrow on executors."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from tidemill.errors import PlanError, SourceError, nearest
+from tidemill.iceberg.extents import (
+    file_extent,
+    ingest_filter,
+    null_ingest_times,
+    refine,
+    zone_aware,
+)
+from tidemill.rows.columns import Piece
+from tidemill.types import from_micros
+
+if TYPE_CHECKING:
+    from pyiceberg.expressions import BooleanExpression
+    from pyiceberg.io import FileIO
+    from pyiceberg.schema import Schema
+    from pyiceberg.table.metadata import TableMetadata
+
+    from tidemill.planning.manifest import SourcePin
+    from tidemill.planning.statistics import Extent
+
+
+class IcebergReader:
+    """One snapshot of one table. No catalog: the pinned metadata says all there is to read."""
+
+    def __init__(
+        self,
+        metadata: TableMetadata,
+        io: FileIO,
+        pin: SourcePin,
+        wide: int,
+        known: pa.Schema | None = None,
+    ) -> None:
+        """``wide``: files over more ingest time than this (µs) are looked into by row group.
+
+        ``known``: what :meth:`schema` told before.
+        """
+        self.metadata = metadata
+        self.io = io
+        self.pin = pin
+        self.wide = wide
+        self._schema = known
+
+    @cached_property
+    def zoned(self) -> bool:
+        """Whether the ingest time carries a zone."""
+        return zone_aware(self.metadata.schema(), self.pin.ingest_time)
+
+    def columns(self) -> dict[str, str]:
+        """The pinned schema's columns, their types in Iceberg's words."""
+        return {field.name: str(field.field_type) for field in self.metadata.schema().fields}
+
+    def schema(self) -> pa.Schema:
+        """The pinned schema as Arrow."""
+        if self._schema is None:
+            from pyiceberg.io.pyarrow import schema_to_pyarrow
+
+            self._schema = schema_to_pyarrow(self.metadata.schema(), include_field_ids=False)
+        return self._schema
+
+    def differences(self, start: int, end: int) -> dict[str, str]:
+        """All files of a table have its columns."""
+        del start, end
+        return {}
+
+    def extents(self, start: int, end: int) -> list[tuple[Any, Extent]]:
+        """Files with rows in the range, from the snapshot's manifests alone."""
+        if self.pin.snapshot is None:
+            return []
+        if self.pin.where is not None:
+            bind_filter(self.metadata.schema(), self.pin.where, self.pin.location)
+        tasks = self._plan_files(self._filter(start, end))
+        ingest = self.metadata.schema().find_field(self.pin.ingest_time)
+        event = self.metadata.schema().find_field(self.pin.event_time)
+        known = {task.file.file_path: task for task in tasks}
+        found = [file_extent(task, ingest, event) for task in tasks]
+        found = [extent for extent in found if extent.first < end and extent.last >= start]
+        cut = refine(self.io, found, ingest.field_id, self.wide)
+        cut = [extent for extent in cut if extent.first < end and extent.last >= start]
+        return [(known[extent.file], extent) for extent in cut]
+
+    def verify(self) -> None:
+        """Rows without an ingest time belong to no slice; Iceberg's pruning would hide them."""
+        from pyiceberg.expressions import IsNull
+
+        if self.pin.snapshot is None:
+            return
+        column = self.pin.ingest_time
+        field = self.metadata.schema().find_field(column)
+        for task in self._plan_files(IsNull(term=column)):
+            nulls = (task.file.null_value_counts or {}).get(field.field_id, 0)
+            if nulls:
+                raise null_ingest_times(nulls, column, task.file.file_path)
+
+    def _plan_files(self, condition: BooleanExpression) -> list[Any]:
+        from pyiceberg.table import DataScan
+
+        scan = DataScan(
+            table_metadata=self.metadata,
+            io=self.io,
+            row_filter=condition,
+            snapshot_id=self.pin.snapshot,
+        )
+        try:
+            return list(scan.plan_files())
+        except ValueError as error:
+            if "equality" in str(error).lower():
+                raise SourceError(
+                    "the table has equality deletes, which cannot be applied exactly",
+                    where=f"table {self.pin.location}",
+                    fix="compact the table so that its deletes are applied, then plan again",
+                ) from None
+            raise PlanError(str(error), where=f"table {self.pin.location}") from None
+        except FileNotFoundError as error:
+            raise SourceError(
+                f"a metadata file of the pinned snapshot is gone: {error}",
+                where=f"table {self.pin.location}",
+                fix="restore it, or start a new backfill from the current snapshot",
+            ) from None
+
+    def _filter(self, start: int, end: int) -> BooleanExpression:
+        from pyiceberg.expressions import And
+
+        by_time = ingest_filter(self.pin.ingest_time, start, end, self.zoned)
+        return And(by_time, self._where())
+
+    def _where(self) -> BooleanExpression:
+        from pyiceberg.expressions import AlwaysTrue
+
+        where = self.pin.where
+        return AlwaysTrue() if where is None else parse_filter(where, self.pin.location)
+
+    def _filter_of(self, piece: Piece) -> BooleanExpression:
+        """A file that lies in its piece whole needs no look at its rows' ingest times."""
+        schema = self.metadata.schema()
+        ingest, event = map(schema.find_field, (self.pin.ingest_time, self.pin.event_time))
+        extent = file_extent(piece.handle, ingest, event)
+        is_whole = piece.start <= extent.first and extent.end <= piece.end
+        return self._where() if is_whole else self._filter(piece.start, piece.end)
+
+    def read(self, piece: Piece, columns: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
+        """One file's rows of the slice: deletes applied, schema evolved, filters pushed down."""
+        from pyiceberg.io.pyarrow import ArrowScan
+
+        from tidemill.iceberg.local_files import for_data
+
+        io = for_data(self.io, self.metadata.location)
+        schema = self.metadata.schema().select(*columns)
+        scan = ArrowScan(self.metadata, io, schema, self._filter_of(piece))
+        try:
+            yield from scan.to_record_batches([piece.handle])
+        except (OSError, pa.ArrowInvalid) as error:
+            path = piece.handle.file.file_path
+            raise SourceError(
+                f"the file cannot be read: {error}",
+                where=path,
+                fix="restore the file from a copy; then 'tidemill resume' goes on exactly",
+                slice_start=from_micros(piece.start),
+            ) from None
+
+
+def parse_filter(text: str, where: str) -> BooleanExpression:
+    """A filter as people write it: ``country = 'DE' and show_id > 5``."""
+    from pyiceberg.expressions.parser import parse
+
+    try:
+        return parse(text)
+    except Exception:  # pyparsing's own text is its grammar, pages of it
+        raise PlanError(
+            f"the filter {text!r} is not understood",
+            where=where,
+            fix="write for example: country = 'DE' and show_id in (1, 2)",
+        ) from None
+
+
+def bind_filter(schema: Schema, text: str, where: str) -> BooleanExpression:
+    """A filter with its columns found in the schema; one that does not fit is an error."""
+    from pyiceberg.expressions.visitors import bind
+
+    try:
+        return bind(schema, parse_filter(text, where), case_sensitive=True)
+    except ValueError as error:
+        lost = re.match(r"Could not find field with name (.+), case_sensitive", str(error))
+        if lost is None:
+            raise PlanError(
+                f"the filter {text!r} does not fit: {error}",
+                where=where,
+                fix="compare a column with a value of its own type",
+            ) from None
+        raise PlanError(
+            f"the filter {text!r} names the column {lost[1]!r}, which is not there",
+            where=where,
+            fix=nearest(lost[1], schema.column_names),
+            column=lost[1],
+        ) from None

@@ -1,0 +1,1 @@
+"""Live logs: what a stream gets now."""

@@ -1,0 +1,107 @@
+"""What the requests of a slice came to when it was decided: files as they were, or why not.
+
+Written once, before the slice is used, and never looked up again: a file that comes, goes or
+changes later changes no slice.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from tidemill.connectors.logs.files.root import FoundFile
+from tidemill.errors import RunError
+from tidemill.planning.offsets import Offset
+
+
+@dataclass(frozen=True)
+class ListedFile:
+    """One file to read whole."""
+
+    found: FoundFile
+    format: str
+    rows: int  # about, if it was not counted
+    first: int  # the number of its first row within its request
+
+
+@dataclass(frozen=True)
+class ListedRequest:
+    """One request: its place in the log, how far the feed had come, its files or its reason."""
+
+    partition: int
+    offset: int
+    at: int  # µs, when the log took it
+    floor: int  # µs, see planning.feed
+    value: bytes | None
+    reason: str | None = None  # why it is dead
+    to: int | None = None  # µs: its rows lie before it
+    files: tuple[ListedFile, ...] = ()
+
+    @property
+    def rows(self) -> int:
+        """About how many rows it brings; a dead one brings itself."""
+        return sum(file.rows for file in self.files) or 1
+
+    def to_json(self) -> dict[str, Any]:
+        """As it is kept."""
+        value = None if self.value is None else base64.b64encode(self.value).decode()
+        return {**asdict(self), "value": value}
+
+    @classmethod
+    def from_json(cls, kept: dict[str, Any]) -> ListedRequest:
+        """The inverse of :meth:`to_json`."""
+        value = None if kept["value"] is None else base64.b64decode(kept["value"])
+        files = tuple(
+            ListedFile(**{**file, "found": FoundFile(**file["found"])}) for file in kept["files"]
+        )
+        return cls(**{**kept, "value": value, "files": files})
+
+
+class ReadingLists:
+    """The lists of one source of one run: a file per slice."""
+
+    def __init__(self, run: Path, source: str) -> None:
+        """``run`` is the run's folder."""
+        self.folder = run / "requests" / source
+
+    def keep(self, start: int, end: Offset, requests: list[ListedRequest]) -> None:
+        """Write a slice's list down, before the slice is decided; the first one holds."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        path = self._path(start, end)
+        draft = path.with_suffix(f".{os.getpid()}.tmp")
+        draft.write_text(json.dumps([request.to_json() for request in requests]), "utf-8")
+        try:
+            os.link(draft, path)
+        except FileExistsError:
+            pass
+        finally:
+            draft.unlink()
+
+    def of(self, start: int, end: Offset) -> list[ListedRequest]:
+        """The list of a slice."""
+        path = self._path(start, end)
+        try:
+            kept = json.loads(path.read_text("utf-8"))
+            return [ListedRequest.from_json(request) for request in kept]
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise RunError(
+                f"the files of a decided slice cannot be told: {error}",
+                where=str(path),
+                fix="restore the run's folder from a copy, or start a new run",
+            ) from None
+
+    def forget(self, before: int) -> None:
+        """Remove the lists of slices that begin before this frontier."""
+        for path in self.folder.glob("*.json"):
+            if int(path.name.partition("@")[0]) < before:
+                path.unlink(missing_ok=True)
+
+    def _path(self, start: int, end: Offset) -> Path:
+        """Two who decide at once may come to different ends; each end has its own list."""
+        text = json.dumps(end.to_json(), sort_keys=True)
+        return self.folder / f"{start}@{hashlib.sha256(text.encode()).hexdigest()[:16]}.json"

@@ -1,0 +1,1 @@
+"""A Kafka topic as a live log."""

@@ -1,0 +1,1 @@
+"""Sinks: where the rows of an output go."""

@@ -1,0 +1,1 @@
+"""Iceberg tables as sinks: files that the driver commits once per batch."""

@@ -1,0 +1,203 @@
+"""Commit a batch to a table exactly once, whatever dies, whoever else writes.
+
+The batch's stamp is a table property written in the same transaction as its files. The loop:
+load the table, stop if the stamp says that it has this very batch already, commit against exactly
+that metadata, begin again on conflict. An unknown result is resolved by looking, never by writing
+again. pyiceberg's own retry is not used: it would rebuild and commit without our look.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from tidemill.archive.missing_offsets import carried
+from tidemill.archive.progress import Reached, is_same_log, name_of, read_reached, to_summary
+from tidemill.connectors.sinks.iceberg.layout import fit_layout
+from tidemill.connectors.sinks.iceberg.snapshot_expiry import Wastebook, tidy
+from tidemill.connectors.sinks.iceberg.tables import keep_old_metadata
+from tidemill.connectors.sinks.stamp import (
+    BatchStamp,
+    committed_batch,
+    holds,
+    is_repeat,
+    property_name,
+    read_stamp,
+)
+from tidemill.errors import SinkError
+
+if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
+    from pyiceberg.manifest import DataFile
+    from pyiceberg.table import Table
+    from pyiceberg.table.metadata import TableMetadata
+
+__all__ = [
+    "BatchStamp",
+    "Followed",
+    "Known",
+    "commit_files",
+    "committed_batch",
+    "property_name",
+    "read_stamp",
+]
+_LOG = logging.getLogger(__name__)
+_FOR_OUR_COMMITS = {
+    "commit.manifest-merge.enabled": "true",
+    "commit.manifest.min-count-to-merge": "20",
+    "commit.manifest.target-size-bytes": str(256 * 1024),
+}
+"""Laid over the loaded metadata, not written to the table: manifests are merged as we go, so that a
+commit reads and writes a short list however many came before."""
+_TRIES = 60
+RUN_IN_SUMMARY = "tidemill.run"
+
+
+@dataclass(frozen=True)
+class Known:
+    """The table as the driver knows it."""
+
+    at_start: BatchStamp | None = None  # its stamp of this run when the driver started
+    written: TableMetadata | None = None  # the metadata that the files were written with
+    waste: Wastebook | None = None  # which old files are to be deleted, and when
+
+
+@dataclass(frozen=True)
+class Followed:
+    """What a commit says of the log that the table follows."""
+
+    reached: dict[int, Reached]
+    begin: dict[int, int]  # where this batch begins in the log, by partition
+    gaps: dict[int, list[tuple[int, int]]] = field(default_factory=dict)  # offsets without a row
+
+
+def commit_files(
+    catalog: Catalog,
+    name: str,
+    stamp: BatchStamp,
+    files: Sequence[DataFile],
+    followed: Followed | None = None,
+    *,
+    known: Known | None = None,
+) -> bool:
+    """Put the files into the table, once. Returns whether this call did it.
+
+    The files are newly written: no other call has them. A batch without files commits nothing (a
+    repeat of nothing is nothing), unless there is something to say of the log: a quiet log is
+    followed too.
+    """
+    from tidemill.iceberg.transaction import attempts
+
+    if not files and followed is None:
+        return False
+    known = known or Known()
+    for _ in attempts(_TRIES):
+        table = catalog.load_table(name)
+        found = read_stamp(table.metadata.properties, stamp.run)
+        if is_repeat(found, stamp, known.at_start, name):
+            return _settle(table, stamp, files)
+        table.metadata = fit_layout(table, files, known.written)
+        if _try_commit(table, stamp, files, followed, known.waste):
+            return True
+    raise SinkError(
+        f"batch {stamp.batch} could not be committed in {_TRIES} tries: others keep writing",
+        where=f"table {name}",
+        fix="wait until the other writers are done, then 'tidemill resume'",
+    )
+
+
+def _try_commit(
+    table: Table,
+    stamp: BatchStamp,
+    files: Sequence[DataFile],
+    followed: Followed | None,
+    waste: Wastebook | None,
+) -> bool:
+    """One attempt against the loaded metadata. False: look again."""
+    from tidemill.iceberg.transaction import SteadyTransaction, try_commit
+
+    if followed is not None:
+        _require_alone(table, followed)
+    table.metadata.properties.update(_FOR_OUR_COMMITS)
+    transaction = SteadyTransaction(table)
+    summary = {RUN_IN_SUMMARY: stamp.run}
+    properties = {**stamp.as_property(files), **keep_old_metadata(table.metadata)}
+    if followed is not None:
+        summary |= to_summary(followed.reached)
+        properties |= carried(table.metadata, followed.gaps) if followed.gaps else {}
+    transaction.set_properties(properties)
+    update = transaction.update_snapshot(snapshot_properties=summary)
+    with update.merge_append() as append:
+        for file in files:
+            append.append_data_file(file)
+    try:
+        landed = try_commit(transaction)
+    except OSError as error:
+        raise SinkError(
+            f"batch {stamp.batch} cannot be written: {error.strerror}",
+            where=f"table {'.'.join(table.name())}",
+            fix="free space or give write permission, then 'tidemill resume'",
+        ) from None
+    if landed:
+        _tidy(table, stamp.run, transaction.dropped, waste)
+    return bool(landed)
+
+
+def _tidy(table: Table, run: str, dropped: list[str], waste: Wastebook | None) -> None:
+    """The batch is in: what cannot be cleared away now must not stop the run."""
+    try:
+        tidy(table, run, dropped, waste)
+    except OSError as error:
+        _LOG.warning("old metadata of %s is not cleared away: %s", ".".join(table.name()), error)
+
+
+def _require_alone(table: Table, followed: Followed) -> None:
+    """The batch must begin in every partition where the table ends.
+
+    Two runs that follow one log into one table would write every record twice; a run that begins
+    beyond the table's end would leave a hole that nobody fills. Two logs in one table would lose
+    records: offsets of the one stand for those of the other.
+    """
+    known, where = read_reached(table.metadata), f"table {'.'.join(table.name())}"
+    if not is_same_log(known, followed.reached):
+        raise SinkError(
+            f"the table follows another topic{_named(known)}, this run follows"
+            f"{_named(followed.reached)}",
+            where=where,
+            fix="cancel this run, and give its stream an archive table of its own",
+        )
+    for number, found in known.items():
+        begin = followed.begin.get(number, 0)
+        if begin == found.next:
+            continue
+        ends = f"the table ends in partition {number} before offset {found.next}"
+        if begin < found.next:
+            raise SinkError(
+                f"{ends}, this batch begins at {begin}: another run follows the same log",
+                where=where,
+                fix="let only one 'tidemill archive run' follow a stream; cancel this one",
+            )
+        raise SinkError(
+            f"{ends}, this batch begins at {begin}: the records between would be missing",
+            where=where,
+            fix="cancel this run and start a new 'tidemill archive run': it goes on where the "
+            "table ends",
+        )
+
+
+def _named(reached: dict[int, Reached]) -> str:
+    name = name_of(reached)
+    return "" if name is None else f" {name!r}"
+
+
+def _settle(table: Table, stamp: BatchStamp, files: Sequence[DataFile]) -> bool:
+    """The batch is in the table. Did these files come with it? If not, they are waste."""
+    if holds(table.metadata.properties, stamp.run, files):
+        return True
+    for file in files:
+        with contextlib.suppress(OSError):
+            table.io.delete(file.file_path)
+    return not files

@@ -1,0 +1,1 @@
+"""Kafka topics as sinks: messages with ids."""

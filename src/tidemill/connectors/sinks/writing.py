@@ -1,0 +1,140 @@
+"""Write a batch's output on executors; data files of tables are not seen before the commit."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidemill.connectors.sinks.contract import (
+    OUTPUT,
+    RESULT_DDL,
+    ROW,
+    Destination,
+    Opened,
+    cut,
+    result,
+)
+from tidemill.connectors.sinks.iceberg.credentials import Vending
+
+if TYPE_CHECKING:
+    from pyiceberg.io import FileIO
+    from pyiceberg.manifest import DataFile
+    from pyiceberg.table import Table
+    from pyiceberg.table.metadata import TableMetadata
+
+__all__ = ["OUTPUT", "RESULT_DDL", "BatchWriter", "Target", "write_files"]
+_FLUSH_BYTES = 128 * 1024 * 1024
+
+
+@dataclass(frozen=True)
+class Target:
+    """One output table as an executor needs it: no catalog, no history."""
+
+    metadata: TableMetadata
+    io: FileIO
+    time: str | None
+    range: tuple[int, int] | None  # only rows with time in it are kept
+    order: tuple[str, ...] = ()  # of the rows within a file
+    vending: Vending | None = None  # for credentials that end before the run does
+
+    @classmethod
+    def of(
+        cls,
+        table: Table,
+        time: str | None,
+        kept: tuple[int, int] | None,
+        order: tuple[str, ...] = (),
+    ) -> Target:
+        """The target of a table as it is now; later changes of its schema do not reach the run."""
+        slim: dict[str, Any] = {"snapshots": [], "refs": {}, "snapshot_log": [], "metadata_log": []}
+        metadata = table.metadata.model_copy(update=slim)
+        return cls(metadata, table.io, time, kept, order, Vending.of(table))
+
+    def open(self, name: str) -> Opened:
+        """A re-run writes new files; only those the commit takes are ever seen."""
+        return _OpenTable(self, name)
+
+
+class _OpenTable:
+    """Rows of one task on their way into data files."""
+
+    def __init__(self, target: Target, name: str) -> None:
+        self.target, self.name = target, name
+        self._held: list[pa.Table] = []
+
+    def take(self, rows: pa.Table) -> Iterator[pa.RecordBatch]:
+        """Hold the rows; write when there are enough for a file."""
+        self._held.append(rows.drop_columns([ROW]) if ROW in rows.schema.names else rows)
+        if sum(table.nbytes for table in self._held) > _FLUSH_BYTES:
+            yield from self.finish()
+
+    def finish(self) -> Iterator[pa.RecordBatch]:
+        """Write what is held."""
+        if not self._held:
+            return
+        rows = pa.concat_tables(self._held).combine_chunks()
+        self._held = []
+        if self.target.order:
+            rows = rows.sort_by([(column, "ascending") for column in self.target.order])
+        target = self.target
+        io = target.vending.renew(target.io) if target.vending else target.io
+        for file in write_files(target.metadata, io, rows):
+            # Spark's own channel from task to driver; nothing is ever unpickled from disk.
+            yield result(self.name, pickle.dumps(file), file.record_count, 0)
+
+
+@dataclass(frozen=True)
+class BatchWriter:
+    """What ``mapInArrow`` runs over a batch's output: rows in, what was written out.
+
+    With several outputs every row is a struct column named after its output, and ``OUTPUT``
+    says which one is set. A fold that makes the only output calls it in its own task.
+    """
+
+    targets: Mapping[str, Destination]
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Executor."""
+        opened = {name: target.open(name) for name, target in self.targets.items()}
+        for batch in batches:
+            for name, rows in self._split(batch):
+                kept, suppressed = cut(rows, self.targets[name])
+                if suppressed:
+                    yield result(name, None, 0, suppressed)
+                if kept.num_rows:
+                    yield from opened[name].take(kept)
+        for output in opened.values():
+            yield from output.finish()
+
+    def _split(self, batch: pa.RecordBatch) -> Iterator[tuple[str, pa.Table]]:
+        if OUTPUT not in batch.schema.names:
+            yield next(iter(self.targets)), pa.Table.from_batches([batch])
+            return
+        for name in self.targets:
+            chosen = batch.filter(pc.equal(batch.column(OUTPUT), name))
+            if chosen.num_rows:
+                column = chosen.column(name)
+                rows = pa.Table.from_arrays(column.flatten(), schema=pa.schema(list(column.type)))
+                if ROW in batch.schema.names:
+                    rows = rows.append_column(ROW, chosen.column(ROW))
+                yield name, rows
+
+
+def write_files(metadata: TableMetadata, io: FileIO, rows: pa.Table) -> list[DataFile]:
+    """Data files of these rows, split by the table's partitions; each knows its partitioning."""
+    from pyiceberg.io.pyarrow import _dataframe_to_data_files
+
+    try:
+        files = list(_dataframe_to_data_files(table_metadata=metadata, df=rows, io=io))
+    except OverflowError:  # pyiceberg's statistics have no year 10000: such files go without
+        blind = {**metadata.properties, "write.metadata.metrics.default": "counts"}
+        metadata = metadata.model_copy(update={"properties": blind})
+        files = list(_dataframe_to_data_files(table_metadata=metadata, df=rows, io=io))
+    for file in files:
+        file.spec_id = metadata.default_spec_id  # pyiceberg leaves it to a manifest's reader
+    return files

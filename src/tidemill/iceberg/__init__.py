@@ -1,0 +1,1 @@
+"""Iceberg tables and their catalog: metadata, transactions, data files. No streams, no runs."""

@@ -1,0 +1,167 @@
+"""Open the Iceberg catalog, find tables, pin snapshots for the life of a run."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tidemill.errors import ConfigError, SourceError, nearest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyiceberg.catalog import Catalog
+    from pyiceberg.table import Table
+    from pyiceberg.typedef import Properties
+
+    from tidemill.config.loader import LoadedConfig
+
+_TRIES = 30
+
+
+def open_catalog(loaded: LoadedConfig) -> Catalog:
+    """The project's catalog, to write with; the folders of a local one are made."""
+    from tidemill.iceberg.durable import durably
+
+    return _open(loaded, durably)
+
+
+def open_metadata(loaded: LoadedConfig) -> Catalog:
+    """The project's catalog, to plan with: its tables tell their metadata, and load no Arrow."""
+    from tidemill.iceberg.local_files import plainly
+
+    return _open(loaded, plainly)
+
+
+def _open(loaded: LoadedConfig, files: Callable[[Properties], Properties]) -> Catalog:
+    for folder in loaded.config.catalog.local_folders(loaded.base):
+        _make_folder(folder)
+    catalog = connect(loaded.config.catalog.name, loaded.config.catalog.properties(loaded.base))
+    catalog.properties = files(catalog.properties)
+    return catalog
+
+
+def connect(name: str, properties: dict[str, str]) -> Catalog:
+    """A catalog from its pyiceberg properties."""
+    from pyiceberg.catalog import load_catalog
+
+    try:
+        return load_catalog(name, **properties)
+    except Exception as error:
+        raise ConfigError(
+            f"the catalog cannot be opened: {error}",
+            where=f"catalog {properties.get('uri', name)}",
+            fix="check catalog: in the YAML; 'tidemill doctor' tries it",
+        ) from error
+
+
+def _make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(
+            f"the folder {folder} cannot be made: {error.strerror}",
+            where="catalog",
+            fix="give write permission, or set catalog.warehouse and catalog.uri elsewhere",
+        ) from None
+
+
+def load_table(catalog: Catalog, name: str, where: str) -> Table:
+    """A table that must exist; otherwise an error with the nearest name."""
+    from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
+
+    try:
+        return catalog.load_table(name)
+    except (NoSuchTableError, NoSuchNamespaceError):
+        raise SourceError(
+            f"the table {name!r} does not exist", where=where, fix=_hint(catalog, name), table=name
+        ) from None
+    except FileNotFoundError as error:
+        raise SourceError(
+            f"the metadata of the table {name!r} is gone: {error}",
+            where=where,
+            fix="restore the table's metadata files, or register the table again",
+        ) from None
+
+
+def _hint(catalog: Catalog, name: str) -> str:
+    """The nearest table of the namespace; if it has none, the nearest namespace."""
+    from pyiceberg.exceptions import NoSuchNamespaceError
+
+    namespace = name.rsplit(".", 1)[0]
+    known: list[str] = []
+    with contextlib.suppress(NoSuchNamespaceError):
+        known = [".".join(found) for found in catalog.list_tables(namespace)]
+    if known:
+        return nearest(name, known)
+    others = {".".join(found) for found in catalog.list_namespaces()} - {namespace}
+    return f"{namespace!r} has no tables; {nearest(namespace, others)}"
+
+
+def tag_name(run: str) -> str:
+    """The tag that keeps a run's snapshot from being expired."""
+    return f"tidemill-{run}"
+
+
+def pin_snapshot(table: Table, snapshot: int, run: str) -> None:
+    """Tag a snapshot so that expiry cannot take it. Pinning twice changes nothing."""
+    _with_retry(table, lambda: _pin(table, snapshot, tag_name(run)))
+
+
+def _pin(table: Table, snapshot: int, tag: str) -> None:
+    if tag in table.metadata.refs:
+        return
+    if table.metadata.snapshot_by_id(snapshot) is None:
+        raise SourceError(
+            f"the snapshot {snapshot} was expired before the run could pin it",
+            where=f"table {'.'.join(table.name())}",
+            fix="try again: a plan of known code takes a second; or keep snapshots for longer",
+            snapshot=snapshot,
+        )
+    table.manage_snapshots().create_tag(snapshot, tag).commit()
+
+
+def unpin_snapshot(table: Table, run: str) -> None:
+    """Take the tag away when the run has ended."""
+    tag = tag_name(run)
+
+    def remove() -> None:
+        for name in list(table.metadata.refs):
+            if name == tag or name.startswith(f"{tag}-"):
+                table.manage_snapshots().remove_tag(name).commit()
+
+    _with_retry(table, remove)
+
+
+def keep_tags(table: Table, snapshot: int, run: str, kept: int) -> None:
+    """Tag one more snapshot of a table that a run follows; only its newest tags are kept."""
+    prefix = f"{tag_name(run)}-"
+    _with_retry(table, lambda: _pin(table, snapshot, f"{prefix}{snapshot}"))
+    order = {found.snapshot_id: found.sequence_number or 0 for found in table.metadata.snapshots}
+    own = [name for name in table.metadata.refs if name.startswith(prefix)]
+    own.sort(key=lambda name: order.get(table.metadata.refs[name].snapshot_id, 0))
+
+    def remove() -> None:
+        for name in own[:-kept]:
+            if name in table.metadata.refs:
+                table.manage_snapshots().remove_tag(name).commit()
+
+    if len(own) > kept:
+        _with_retry(table, remove)
+
+
+def _with_retry(table: Table, change: Callable[[], None]) -> None:
+    """References change beside other writers: look again and repeat on conflict."""
+    from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException
+
+    from tidemill.iceberg.transaction import attempts
+
+    for attempt in attempts(_TRIES):
+        table.refresh()
+        try:
+            change()
+            return
+        except (CommitFailedException, CommitStateUnknownException):
+            if attempt == _TRIES - 1:
+                raise

@@ -1,0 +1,72 @@
+"""A source as pipeline code sees it: a streaming DataFrame whose watermark is the frontier's."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tidemill.reading.transform import Lifting, option
+from tidemill.rows.columns import MARK, pipeline_schema, stream_schema
+from tidemill.types import MILLISECOND, quoted
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming import DataStreamReader
+
+    from tidemill.planning.manifest import SourcePin
+
+
+def marked_stream(
+    spark: SparkSession,
+    pin: SourcePin,
+    archive: pa.Schema,
+    options: dict[str, str],
+    spare: int = 0,
+) -> DataFrame:
+    """The source with its watermark set, marks already dropped.
+
+    Columns the code never looks at are not read; they are there, as nulls, because code may still
+    name them (``unionByName``, ``select("*")``). ``spare`` holds Spark's watermark back for native
+    operators behind folds, which give rows out later than they came.
+    """
+    from pyspark.sql import functions as F
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    schema = from_arrow_schema(stream_schema(pin, archive), prefer_timestamp_ntz=True)
+    reader = spark.readStream.format("tidemill").options(**options).schema(schema)
+    frame = _guarded(reader, pin.event_time, pin.lateness + pin.skew + spare)
+    if pin.keep_all:
+        return frame.drop(MARK)
+    seen = from_arrow_schema(
+        pipeline_schema(archive, pin.event_time, pin.meta), prefer_timestamp_ntz=True
+    )
+    return frame.select(
+        *(
+            F.col(quoted(field.name))
+            if field.name in pin.columns
+            else F.lit(None).cast(field.dataType).alias(field.name)
+            for field in seen
+        )
+    )
+
+
+def lifted_stream(
+    spark: SparkSession, pin: SourcePin, lifting: Lifting, options: dict[str, str], spare: int = 0
+) -> DataFrame:
+    """The same source, its rows already what ``lifting`` makes of them; the same marks."""
+    options = {**options, **option(lifting)}
+    reader = spark.readStream.format("tidemill").options(**options).schema(lifting.schema)
+    return _guarded(reader, lifting.time, pin.lateness + pin.skew + spare).drop(MARK)
+
+
+def _guarded(reader: DataStreamReader, time: str, delay: int) -> DataFrame:
+    """Marks move the watermark, and go no further.
+
+    The guard that drops them must stay non-deterministic: with a deterministic one Catalyst pushes
+    the user's own filters below the watermark, marks vanish there, and the last windows never
+    close.
+    """
+    from pyspark.sql import functions as F
+
+    watched = reader.load().withWatermark(quoted(time), f"{delay // MILLISECOND} milliseconds")
+    return watched.where(~F.col(MARK) | (F.spark_partition_id() < 0))

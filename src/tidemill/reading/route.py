@@ -1,0 +1,128 @@
+"""The offsets a source goes through, in order: planned ones of history, decided ones of the log.
+
+Loads no Arrow: Spark asks for it while the rest of a source is still being opened.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tidemill.errors import RunError
+from tidemill.planning.manifest import Manifest, next_boundary
+from tidemill.planning.offsets import Offset
+from tidemill.runfolder.control import read_control
+from tidemill.runfolder.decided_slices import Ledger
+from tidemill.runfolder.journal import repeated_end
+from tidemill.runfolder.phases import Course, read_course
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Decide = Callable[[Offset, int, int | None], Offset | None]
+    """Where the slice after an offset ends: (start, widest in µs, rows per second)."""
+
+
+class Route:
+    """One source of a run, from its first offset on."""
+
+    def __init__(self, options: dict[str, str]) -> None:
+        """The options are the data source's."""
+        self.folder = Path(options["run"])
+        self.source = options["source"]
+        self.manifest = Manifest.from_json((self.folder / "manifest.json").read_text("utf-8"))
+        self.pin = self.manifest.sources[self.source]
+        self.ledger = Ledger(self.folder, self.source)
+
+    @property
+    def course(self) -> Course:
+        """The manifest, and what the run decided since."""
+        return read_course(self.folder, self.manifest)
+
+    @property
+    def frontiers(self) -> tuple[int, ...]:
+        """The planned frontiers: all of a backfill's, history's of other runs."""
+        return self.course.frontiers(self.source)
+
+    def own(self, value: dict[str, Any]) -> Offset:
+        """The offset that Spark hands over, if it is this source's.
+
+        Spark's offset log knows sources by their place in the plan alone. Code that unites streams
+        in another order after a restart would give one source the place of another.
+        """
+        offset = Offset.from_json(value)
+        if offset.source != self.source:
+            raise RunError(
+                f"the checkpoint gives the source {self.source!r} an offset of "
+                f"{offset.source!r}: the pipeline's code names its streams in another order now",
+                where=f"run {self.manifest.run}",
+                fix="restore the code that the run was started with, then 'tidemill resume "
+                f"{self.manifest.run}'; or start a new run",
+            )
+        return offset
+
+    def first(self) -> Offset:
+        """Before the first slice."""
+        return Offset(self.source, self.frontiers[0])
+
+    def next(self, start: Offset, released: int | None, decide: Decide) -> Offset:
+        """Where the next slice ends, if that is decided and released; else ``start``."""
+        repeated = repeated_end(self.folder, self.source)
+        if repeated is not None:
+            return self._again(start, repeated)
+        course = self.course
+        planned = course.frontiers(self.source)
+        limits = [limit for limit in (released, self._step_end()) if limit is not None]
+        released = min(limits, default=None)
+        if start.frontier < planned[-1]:
+            found = next_boundary(planned, start.frontier, released)
+            return start if found == start.frontier else Offset(self.source, found)
+        if not course.is_live or (released is not None and released <= start.frontier):
+            return start
+        known = self.ledger.after(start.frontier)
+        if known is None:
+            room = course.room(self.folder, self.source, start.frontier)
+            known = decide(self.placed(start), room, self.manifest.rate)
+            known = known and self.ledger.decide(start.frontier, known)
+        return known or start
+
+    def _step_end(self) -> int | None:
+        """How far the next step of a recovery goes, if one is left.
+
+        The driver counts a step when all sources have reached it and Spark has no batch left.
+        """
+        if not self.manifest.steps:
+            return None
+        left = self.manifest.steps[read_control(self.folder).settled :]
+        return left[0][self.source] if left else None
+
+    def _again(self, start: Offset, end: int) -> Offset:
+        """After a rewind a batch ends where it ended before, in every source.
+
+        Whatever is released now: what the batch gives is in the tables already, all of it.
+        """
+        if end <= start.frontier:
+            return start  # it waited for another source then
+        if end <= self.frontiers[-1]:
+            return Offset(self.source, end)
+        return self.slices(start, end)[-1][1]
+
+    def placed(self, start: Offset) -> Offset:
+        """The offset with its place in the live log: the first live slice begins at the seam."""
+        if start.is_live:
+            return start
+        legs = self.course.legs(self.source)
+        if not legs:
+            return start
+        return replace(start, positions=legs[-1].positions, snapshot=legs[-1].snapshot)
+
+    def slices(self, start: Offset, end: int) -> list[tuple[Offset, Offset]]:
+        """Every slice from an offset on, up to a frontier."""
+        planned = self.frontiers
+        edges = [start]
+        edges += [Offset(self.source, f) for f in planned if start.frontier < f <= end]
+        if end > planned[-1]:
+            edges += self.ledger.between(edges[-1].frontier, end)
+        return list(pairwise(edges))

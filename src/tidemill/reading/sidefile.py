@@ -1,0 +1,112 @@
+"""Late and dead rows and the row counts leave at the reader, one file per task.
+
+The name is a pure function of (source, start, end, task), the bytes are a pure function of the
+rows, and a file appears whole (atomic rename): however often a task runs, or a stream is read,
+there is one file with one content. The commit asks for exactly the names it expects.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import pyarrow as pa
+from pyarrow import fs
+
+from tidemill.errors import RunError
+from tidemill.iceberg.arrow_files import write_whole
+from tidemill.rows.verdict import SIDE_SCHEMA
+
+_COUNTS = b"tidemill.counts"
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Rows by verdict; ``in = on_time + late + dead`` always."""
+
+    on_time: int = 0
+    late: int = 0
+    dead: int = 0
+    suppressed: int = 0
+    positions: dict[str, tuple[int, int]] = field(default_factory=dict)  # partition: offsets
+    newest: dict[str, int] = field(default_factory=dict)  # partition: ingest time, µs
+    gaps: dict[str, list[tuple[int, int]]] = field(default_factory=dict)  # offsets without a row
+    clock: int = 0  # of those read: came behind a frontier that the clock had moved
+
+    @property
+    def read(self) -> int:
+        """All rows read."""
+        return self.on_time + self.late + self.dead
+
+    def __add__(self, other: Counts) -> Counts:
+        """Counts of two disjoint sets of rows."""
+        positions = dict(self.positions)
+        for partition, (low, high) in other.positions.items():
+            known = positions.get(partition, (low, high))
+            positions[partition] = (min(known[0], low), max(known[1], high))
+        newest = dict(self.newest)
+        for partition, moment in other.newest.items():
+            newest[partition] = max(moment, newest.get(partition, moment))
+        gaps = {
+            partition: [*self.gaps.get(partition, []), *other.gaps.get(partition, [])]
+            for partition in {**self.gaps, **other.gaps}
+        }
+        return Counts(
+            self.on_time + other.on_time,
+            self.late + other.late,
+            self.dead + other.dead,
+            self.suppressed + other.suppressed,
+            positions,
+            newest,
+            gaps,
+            self.clock + other.clock,
+        )
+
+
+def side_name(source: str, start: int, end: int, index: int) -> str:
+    """The file of one task, relative to the run's side folder."""
+    return f"{source}/{start}-{end}/{index:05d}.arrow"
+
+
+def write_side_file(folder: str, name: str, rows: list[pa.RecordBatch], counts: Counts) -> None:
+    """Write one task's file, also when there are no rows. Executor."""
+    schema = SIDE_SCHEMA.with_metadata({_COUNTS: json.dumps(asdict(counts)).encode()})
+    named = (pa.RecordBatch.from_arrays(batch.columns, schema=schema) for batch in rows)
+    write_whole(folder, name, schema, named)
+
+
+def read_side_files(folder: str, names: Iterable[str]) -> tuple[Counts, pa.Table]:
+    """The counts and rows of exactly these files. Driver, at commit."""
+    filesystem, base = fs.FileSystem.from_uri(folder)
+    total, tables = Counts(), [SIDE_SCHEMA.empty_table()]
+    for name in names:
+        try:
+            with filesystem.open_input_file(f"{base}/{name}") as stream:
+                table = pa.ipc.open_file(stream).read_all()
+        except (FileNotFoundError, pa.ArrowInvalid) as error:
+            raise RunError(
+                f"the side file {name} is missing or damaged: {error}",
+                fix="'tidemill resume' runs the slice again",
+            ) from None
+        total += _counts(table.schema.metadata)
+        tables.append(table.replace_schema_metadata(None))
+    return total, pa.concat_tables(tables)
+
+
+def _counts(metadata: dict[bytes, bytes]) -> Counts:
+    value: dict[str, Any] = json.loads(metadata[_COUNTS])
+    value["positions"] = {name: tuple(pair) for name, pair in value["positions"].items()}
+    value["gaps"] = {
+        name: [tuple(pair) for pair in pairs] for name, pairs in value.get("gaps", {}).items()
+    }
+    return Counts(**value)
+
+
+def remove_side_files(folder: str, source: str, start: int, end: int) -> None:
+    """Drop a slice's files once its batch is committed everywhere."""
+    filesystem, base = fs.FileSystem.from_uri(folder)
+    target = f"{base}/{source}/{start}-{end}"
+    if filesystem.get_file_info(target).type == fs.FileType.Directory:
+        filesystem.delete_dir(target)

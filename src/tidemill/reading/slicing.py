@@ -1,0 +1,158 @@
+"""The driver's view of one source: which tasks a slice has.
+
+Two processes hold one: the one beside the JVM that plans the batches, and the driver, which must
+know the names of the side files to expect. Both come to the same answers: what a slice holds is a
+pure function of the manifest and of decisions that were written down.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from tidemill.connectors.archives.opening import kept_schema, reopen_reader
+from tidemill.connectors.tasks import deal, pieces_of
+from tidemill.planning.manifest import Leg, SourcePin
+from tidemill.reading.route import Route
+from tidemill.reading.sidefile import side_name
+from tidemill.reading.task import SliceTask
+from tidemill.rows.columns import needed_columns, stream_schema
+from tidemill.runfolder.phases import metadata_path
+from tidemill.types import MILLISECOND
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from tidemill.connectors.logs.kafka.slices import LiveSlices
+    from tidemill.connectors.logs.tail import TailSlices
+    from tidemill.planning.offsets import Offset
+    from tidemill.planning.statistics import Extent
+    from tidemill.rows.columns import ArchiveReader, Piece, PieceReader
+
+
+class Slicing:
+    """One source of a run, opened: the tasks between two of its offsets."""
+
+    def __init__(self, options: dict[str, str]) -> None:
+        """The options are the data source's."""
+        self.route = Route(options)
+        self.source, self.side = options["source"], options["side"]
+        self.manifest, self.pin = self.route.manifest, self.route.pin
+        self._options = options
+        self._stretches: dict[int, _Stretch] = {}
+        course = self.route.course
+        if course.has_history and not course.is_live:
+            self._stretch(0)
+
+    @property
+    def frontiers(self) -> tuple[int, ...]:
+        """The planned frontiers."""
+        return self.route.frontiers
+
+    @cached_property
+    def archive(self) -> pa.Schema:
+        """All columns of the source."""
+        found = kept_schema(metadata_path(self.route.folder, self.source, 0), self.pin)
+        return self._stretch(0).reader.schema() if found is None else found
+
+    @cached_property
+    def live(self) -> LiveSlices | TailSlices:
+        """The live part."""
+        assert self.pin.live is not None
+        place = (self.route.folder, self.source, self.pin)
+        if self.pin.live.kind == "iceberg":
+            from tidemill.connectors.logs.tail import TailSlices
+
+            catalog, kept = json.loads(self._options["catalog"]), self.manifest.keep_batches
+            return TailSlices(*place, catalog, self.archive, kept=kept)
+        if self.pin.live.kind == "files":
+            from tidemill.connectors.logs.files.slices import FileSlices
+
+            client, root = json.loads(self._options["client"]), self._options["root"]
+            return FileSlices(*place, client, self.archive, root=root)
+        from tidemill.connectors.logs.kafka.slices import LiveSlices
+
+        return LiveSlices(*place, json.loads(self._options["client"]), self.archive)
+
+    def tasks(self, start: Offset, end: Offset) -> list[SliceTask]:
+        """The tasks of the slice; the first one carries the mark."""
+        if start.frontier >= end.frontier:
+            return []
+        if end.is_live:
+            self.live.prove(self.route.placed(start))
+        reader, pin, loads = self._loads(start, end)
+        manifest = self.manifest
+        columns = needed_columns(pin, self.archive.names)
+        schema = stream_schema(pin, self.archive)
+        low, high = start.frontier, end.frontier
+        return [
+            SliceTask(
+                source=self.source,
+                pin=pin,
+                reader=reader,
+                pieces=tuple(load),
+                columns=columns,
+                schema=schema,
+                mark=high + pin.skew - MILLISECOND if index == 0 else None,
+                side=(self.side, side_name(self.source, low, high, index)),
+                lane=(0, 1) if end.is_live else (index, len(loads)),
+                event_range=manifest.output if manifest.event_range_at_source else None,
+                floor=low if end.is_live and pin.kind != "files" else None,  # a feed has its own
+            )
+            for index, load in enumerate(loads)
+        ]
+
+    def side_names(self, start: Offset, end: Offset) -> list[str]:
+        """The side files that reading this slice leaves: what the commit asks for."""
+        count = len(self._loads(start, end)[2])
+        low, high = start.frontier, end.frontier
+        return [side_name(self.source, low, high, index) for index in range(count)]
+
+    def _loads(
+        self, start: Offset, end: Offset
+    ) -> tuple[PieceReader, SourcePin, list[list[Piece]]]:
+        """Pieces per task, and what reads them."""
+        if end.is_live:
+            begin = self.route.placed(start)
+            reader, loads = self.live.share(begin, end, self.manifest.parallelism)
+            return reader, self.pin, loads
+        number = self.route.course.leg_before(self.source, end.frontier)
+        stretch = self._stretch(number)
+        pieces = stretch.pieces(start.frontier, end.frontier)
+        loads = deal(pieces, self.manifest.parallelism)
+        # Under order: position every task reads all and keeps its partitions.
+        loads = [pieces] * len(loads) if self.pin.order == "position" else loads
+        return stretch.reader, stretch.pin, loads
+
+    def _stretch(self, number: int) -> _Stretch:
+        found = self._stretches.get(number)
+        if found is None:
+            course = self.route.course
+            legs = course.legs(self.source)
+            begin = course.frontiers(self.source)[0] if number == 0 else legs[number - 1].seam
+            end = legs[number].seam if legs else self.manifest.boundaries[-1]
+            pin = _pin_of(self.pin, legs[number]) if legs else self.pin
+            path = metadata_path(self.route.folder, self.source, number)
+            reader = reopen_reader(pin, path, json.loads(self._options["catalog"]))
+            found = self._stretches[number] = _Stretch(pin, reader, begin, end)
+        return found
+
+
+def _pin_of(pin: SourcePin, leg: Leg) -> SourcePin:
+    return replace(pin, snapshot=leg.snapshot, schema_id=leg.schema_id)
+
+
+class _Stretch:
+    """A stretch of history in one pinned snapshot."""
+
+    def __init__(self, pin: SourcePin, reader: ArchiveReader, begin: int, end: int) -> None:
+        self.pin, self.reader, self.begin, self.end = pin, reader, begin, end
+
+    @cached_property
+    def _extents(self) -> list[tuple[Any, Extent]]:
+        return self.reader.extents(self.begin, self.end)
+
+    def pieces(self, low: int, high: int) -> list[Piece]:
+        return pieces_of(self._extents, low, min(high, self.end))

@@ -1,0 +1,1 @@
+"""Records of a log, decoded: DDL, JSON, Avro, CSV."""

@@ -1,0 +1,205 @@
+"""Decode CSV: a header, then records; each has its verdict from its own text alone.
+
+Values are as strict as JSON's: nothing is guessed. An empty field is null, also of a text column.
+Times are written as in JSON records, ISO 8601 or epoch milliseconds.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidemill.records.decoded import Decoded, Undecodable, UnreadableFile
+from tidemill.records.json_times import date_column, read_date, read_time, time_column
+from tidemill.records.json_values import number, reader_of
+
+_INTEGER = re.compile(r"-?[0-9]+")
+_NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?")
+_FLAGS = {"true": True, "false": False}
+_CHUNK = 20_000
+
+Line = tuple[list[str] | None, bytes, str]
+"""The fields of a record (None: it is not one), its bytes, and why."""
+
+
+class CsvDecoder:
+    """Decodes one file with a header. Executor or driver."""
+
+    def __init__(self, columns: pa.Schema, zone: str) -> None:
+        """Times without a zone are read in ``zone``."""
+        self.columns, self.zone = columns, zone
+
+    def decode(self, lines: Iterator[bytes], required: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Batches of rows with notes; ``required`` columns must stand in the header."""
+        records = _records(lines)
+        places, width = self._header(next(records, None), required)
+        chunk: list[Line] = []
+        for record in records:
+            chunk.append(_of_width(record, width))
+            if len(chunk) == _CHUNK:
+                yield self._batch(chunk, places)
+                chunk = []
+        if chunk:
+            yield self._batch(chunk, places)
+
+    def _header(self, first: Line | None, required: Sequence[str]) -> tuple[dict[str, int], int]:
+        if first is None:
+            raise UnreadableFile("the CSV file has no header")
+        names, _, reason = first
+        if names is None:
+            raise UnreadableFile(f"the CSV header cannot be read: {reason}")
+        twice = [name for name in names if names.count(name) > 1]
+        if twice:
+            raise UnreadableFile(f"the CSV header has the column {twice[0]!r} twice")
+        for name in required:
+            if name not in names:
+                raise UnreadableFile(f"the CSV header has no column {name!r}")
+        return {name: names.index(name) for name in self.columns.names if name in names}, len(names)
+
+    def _batch(self, chunk: list[Line], places: dict[str, int]) -> pa.RecordBatch:
+        reasons = {n: reason for n, (fields, _, reason) in enumerate(chunk) if fields is None}
+        arrays = []
+        for field in self.columns:
+            at = places.get(field.name)
+            if at is None:
+                arrays.append(pa.nulls(len(chunk), field.type))
+                continue
+            texts = [fields[at] or None if fields is not None else None for fields, *_ in chunk]
+            found, bad = read_column(texts, field.type, self.zone)
+            arrays.append(found)
+            for index, reason in bad.items():
+                reasons.setdefault(index, Undecodable(reason, (field.name,)).text)
+        rows = pa.RecordBatch.from_arrays(arrays, schema=self.columns)
+        if reasons:
+            rows = _without(rows, reasons)
+        return Decoded(rows, reasons).with_notes([raw for _, raw, _ in chunk])
+
+
+def _of_width(record: Line, width: int) -> Line:
+    fields, raw, _ = record
+    if fields is None or len(fields) == width:
+        return record
+    return None, raw, f"{len(fields)} fields, the header has {width}"
+
+
+def _without(rows: pa.RecordBatch, dead: dict[int, str]) -> pa.RecordBatch:
+    """A row that cannot be decoded has null columns."""
+    order = pa.array([None if n in dead else n for n in range(len(rows))], pa.int64())
+    return rows.take(order)
+
+
+def _records(lines: Iterator[bytes]) -> Iterator[Line]:
+    """Records as the csv module cuts them: a quoted field may span lines."""
+    taken: list[bytes] = []
+    odd: list[bytes] = []
+
+    def texts() -> Iterator[str]:
+        for line in lines:
+            taken.append(line)
+            try:
+                yield line.decode("utf-8")
+            except UnicodeDecodeError:
+                odd.append(line)
+                yield line.decode("utf-8", "surrogateescape")
+
+    reader = csv.reader(texts(), strict=True)
+    while True:
+        taken.clear()
+        odd.clear()
+        try:
+            fields = next(reader)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            yield None, b"".join(taken).rstrip(b"\r\n"), f"not CSV: {error}"
+            continue
+        raw = b"".join(taken).rstrip(b"\r\n")
+        if odd:
+            yield None, raw, "not CSV: not UTF-8"
+        elif fields:  # an empty line is nothing
+            yield fields, raw, ""
+
+
+def read_column(
+    texts: list[str | None], kind: pa.DataType, zone: str
+) -> tuple[pa.Array, dict[int, str]]:
+    """The values of one column, and why some have none."""
+    fast = _at_once(texts, kind, zone)
+    if fast is not None:
+        return fast, {}
+    read, values, bad = _reader(kind, zone), [], {}
+    for index, text in enumerate(texts):
+        value = None
+        try:
+            value = None if text is None else read(text)
+        except Undecodable as verdict:
+            bad[index] = verdict.reason
+        values.append(value)
+    return pa.array(values, kind), bad
+
+
+def _at_once(texts: list[str | None], kind: pa.DataType, zone: str) -> pa.Array | None:
+    """The column if every value is as plain as can be; what it gives is what the rule gives."""
+    if pa.types.is_string(kind):
+        return pa.array(texts, kind)
+    if pa.types.is_timestamp(kind):
+        found, bad = time_column([_moment(text) for text in texts], kind, zone)
+        return None if bad else found
+    if pa.types.is_date(kind):
+        found, bad = date_column(texts)
+        return None if bad else found
+    if not (pa.types.is_integer(kind) or pa.types.is_float64(kind)):
+        return None
+    form = _INTEGER if pa.types.is_integer(kind) else _NUMBER
+    column = pa.array(texts, pa.string())
+    if not pc.all(pc.match_substring_regex(column, f"^{form.pattern}$"), min_count=0).as_py():
+        return None
+    try:
+        found = column.cast(kind)
+    except pa.ArrowInvalid:
+        return None
+    if pa.types.is_floating(kind) and not pc.all(pc.is_finite(found), min_count=0).as_py():
+        return None
+    return found
+
+
+def _moment(text: str | None) -> str | int | None:
+    return int(text) if text is not None and _is_epoch(text) else text
+
+
+def _is_epoch(text: str) -> bool:
+    return len(text) < 17 and _INTEGER.fullmatch(text) is not None
+
+
+def _reader(kind: pa.DataType, zone: str) -> Callable[[str], Any]:
+    """The rule for one value: from text to what JSON would have had in its place."""
+    if pa.types.is_timestamp(kind):
+        return lambda text: read_time(int(text) if _is_epoch(text) else text, kind, zone)
+    if pa.types.is_date(kind):
+        return read_date
+    read = reader_of(kind, zone)
+    if pa.types.is_integer(kind):
+        return lambda text: read(int(_matching(_INTEGER, text, "a whole number")))
+    if pa.types.is_floating(kind):
+        return lambda text: read(number(_matching(_NUMBER, text, "a number")))
+    if pa.types.is_boolean(kind):
+        return _flag
+    return read
+
+
+def _matching(form: re.Pattern[str], text: str, what: str) -> str:
+    if form.fullmatch(text) is None or len(text) > 4_000:
+        raise Undecodable(f"text is not {what}")
+    return text
+
+
+def _flag(text: str) -> bool:
+    found = _FLAGS.get(text.lower())
+    if found is None:
+        raise Undecodable("text is not true or false")
+    return found

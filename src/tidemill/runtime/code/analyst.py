@@ -1,0 +1,167 @@
+"""Ask a small Spark session what a pipeline's code does; no data is read."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from tidemill.errors import PlanError, TidemillError
+from tidemill.folds.building import building
+from tidemill.planning.analysis import OutputPlans, PipelineFacts, find_facts
+from tidemill.planning.behaviour import plan_lines
+from tidemill.planning.lineage import SOURCE_MARK
+from tidemill.planning.tree import build_tree
+from tidemill.rows.columns import pipeline_schema
+from tidemill.runtime.code.carried import carried_lines
+from tidemill.runtime.code.catalyst import carried_functions, find_clocks, spoken_nodes
+from tidemill.runtime.code.loading import describe
+from tidemill.runtime.code.lookout import Seen, watching
+from tidemill.runtime.code.rounding import find_rounded
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming import DataStreamReader
+
+    from tidemill.pipeline import Pipeline
+
+
+_SHUFFLES = "spark.sql.shuffle.partitions"
+
+
+def analyse(
+    spark: SparkSession,
+    pipeline: Pipeline,
+    schemas: dict[str, pa.Schema],
+    event_times: dict[str, str],
+    metas: set[str],
+    *,
+    seen: Seen | None = None,
+) -> PipelineFacts:
+    """Call the pipeline on empty streams of the right columns and read the plans it makes.
+
+    ``metas`` are the sources whose ``_meta`` column was asked for. What the code looks at while it
+    is called is added to ``seen``.
+    """
+    with _alike(spark), tempfile.TemporaryDirectory() as empty:
+        frames = {
+            source: _stub(
+                spark.readStream.format("parquet").option("path", empty),
+                pipeline_schema(schema, event_times[source], source in metas).append(
+                    pa.field(SOURCE_MARK + source, pa.string())
+                ),
+                source,
+                event_times[source],
+            )
+            for source, schema in schemas.items()
+        }
+        with building() as built, watching() as called:
+            outputs = call_pipeline(pipeline, frames)
+        seen = Seen() if seen is None else seen
+        seen.add(called)
+        plans = [_plans(spark, name, frame) for name, frame in outputs.items()]
+        facts = find_facts(plans, event_times, built.folds)
+        lines = [line for plan in plans for line in _behaviour(plan, outputs[plan.name], seen)]
+        functions = [f for plan in plans for f in _functions(plan, outputs[plan.name])]
+    return replace(facts, behaviour=(*lines, *carried_lines(functions)))
+
+
+@contextmanager
+def _alike(spark: SparkSession) -> Iterator[None]:
+    """While code is analysed, what its plan may depend on is the same in every session."""
+    kept = spark.conf.get(_SHUFFLES)
+    spark.conf.set(_SHUFFLES, "1")
+    try:
+        yield
+    finally:
+        spark.conf.set(_SHUFFLES, str(kept))
+
+
+def _behaviour(plan: OutputPlans, frame: DataFrame, seen: Seen) -> list[str]:
+    words = spoken_nodes(frame._jdf.queryExecution().analyzed())
+    tree = build_tree(plan.analysed)
+    return plan_lines(plan.name, tree, words, seen.values(), clock=bool(plan.clocks))
+
+
+def _functions(plan: OutputPlans, frame: DataFrame) -> list[tuple[str, Any]]:
+    return carried_functions(frame._jdf.queryExecution().analyzed(), build_tree(plan.analysed))
+
+
+def call_pipeline(pipeline: Pipeline, frames: dict[str, DataFrame]) -> dict[str, DataFrame]:
+    """The pipeline's outputs by name; a single DataFrame is the output called ``output``."""
+    from pyspark.errors import AnalysisException, ParseException
+    from pyspark.sql import DataFrame
+
+    where = f"pipeline {pipeline.name}"
+    try:
+        made = pipeline(**{name: frames[name] for name in pipeline.streams})
+    except (AnalysisException, ParseException) as error:
+        raise PlanError(_first_lines(error), where=where, fix="correct the pipeline") from None
+    except TidemillError:
+        raise
+    except Exception as error:
+        code = getattr(pipeline.function, "__code__", None)
+        folder = Path(code.co_filename).parent if code else Path()
+        raise PlanError(
+            f"its code failed: {describe(error, folder)}",
+            where=where,
+            fix="correct the pipeline; --verbose shows the trace",
+        ) from error
+    outputs = {"output": made} if isinstance(made, DataFrame) else made
+    if not isinstance(outputs, dict) or not outputs:
+        raise PlanError(f"it returned {type(made).__name__}, not a DataFrame", where=where)
+    for name, frame in outputs.items():
+        if not isinstance(frame, DataFrame):
+            raise PlanError(f"its output {name!r} is not a DataFrame", where=where)
+        if not frame.isStreaming:
+            raise PlanError(
+                f"its output {name!r} does not come from a stream",
+                where=where,
+                fix="build outputs from the DataFrames the pipeline is given",
+            )
+    return outputs
+
+
+def _first_lines(error: Any) -> str:
+    text = str(error).split("JVM stacktrace")[0].split(";\n")[0]
+    return " ".join(text.split())[:600]
+
+
+def _stub(reader: DataStreamReader, schema: pa.Schema, source: str, event_time: str) -> DataFrame:
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    frame = reader.schema(from_arrow_schema(schema, prefer_timestamp_ntz=True)).load()
+    return frame.withWatermark(event_time, "0 seconds").drop(SOURCE_MARK + source)
+
+
+def _plans(spark: SparkSession, name: str, frame: DataFrame) -> OutputPlans:
+    from py4j.protocol import Py4JJavaError
+    from pyspark.errors import AnalysisException
+
+    analysed = frame._jdf.queryExecution().analyzed()
+    catalyst = spark._jvm.org.apache.spark.sql
+    try:
+        catalyst.catalyst.analysis.UnsupportedOperationChecker.checkForStreaming(
+            analysed, catalyst.streaming.OutputMode.Append()
+        )
+    except (AnalysisException, Py4JJavaError) as error:
+        raise PlanError(
+            f"Spark cannot run the output {name!r} as a stream: {_first_lines(error)}",
+            fix="aggregate over a time window of the event time; joins need a bound in event time",
+        ) from None
+    optimised = spark._jsparkSession.sessionState().optimizer().execute(analysed)
+    return OutputPlans(
+        name,
+        json.loads(analysed.toJSON()),
+        json.loads(optimised.toJSON()),
+        frame.schema.json(),
+        find_clocks(spark, analysed),
+        bool(analysed.deterministic()),
+        find_rounded(analysed),
+    )

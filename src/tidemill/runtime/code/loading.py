@@ -1,0 +1,182 @@
+"""Find a pipeline's code: a Python function beside the YAML, or Spark SQL over views."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import re
+import sys
+import traceback
+from collections.abc import Iterable
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tidemill.errors import ConfigError, TidemillError, nearest
+from tidemill.pipeline import Pipeline, pipeline
+from tidemill.runtime.code.packages import Origin, find_origin
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from pyspark.sql import DataFrame
+
+    from tidemill.config.loader import LoadedConfig
+    from tidemill.config.pipeline import PipelineConfig
+
+_loaded: set[str] = set()
+"""Modules of users, not of installed packages, that loading pipelines has imported."""
+
+
+def load_pipeline(loaded: LoadedConfig, name: str) -> Pipeline:
+    """The pipeline's function; imports the user's module, starts no Spark."""
+    config = loaded.config.pipelines[name]
+    where = f"{loaded.path} (pipelines.{name})"
+    if config.sql is not None:
+        found = _from_sql(loaded, config, name, where)
+    else:
+        found = _from_module(loaded.base, str(config.entry), where)
+    known = set(loaded.config.streams) | set(config.sources)
+    for stream in found.streams:
+        if stream not in known:
+            raise ConfigError(
+                f"the parameter {stream!r} is neither a stream nor in sources:",
+                where=where,
+                fix=nearest(stream, known),
+            )
+    unused = set(config.sources) - set(found.streams)
+    if unused:
+        raise ConfigError(
+            f"sources: names {', '.join(sorted(unused))}, which the pipeline does not read",
+            where=where,
+            fix=f"it reads: {', '.join(found.streams)}",
+        )
+    return found
+
+
+def _from_module(base: Path, entry: str, where: str) -> Pipeline:
+    module_name, function_name = entry.split(":")
+    module = _import(base, module_name, where)
+    found = getattr(module, function_name, None)
+    if found is None:
+        known = [key for key, value in vars(module).items() if isinstance(value, Pipeline)]
+        raise ConfigError(
+            f"{module_name}.py has no {function_name!r}",
+            where=where,
+            fix=nearest(function_name, known),
+        )
+    if isinstance(found, Pipeline):
+        return found
+    if callable(found):
+        return pipeline(found)
+    raise ConfigError(f"{entry} is not a function", where=where, fix="write @pipeline above it")
+
+
+def _import(base: Path, name: str, where: str) -> ModuleType:
+    """Import a module of the project's folder as it is now.
+
+    Modules of the user that an earlier load brought in are forgotten first: the code must be that
+    of the files as they are, and two projects in one process may use the same names.
+    """
+    for earlier in _loaded:
+        sys.modules.pop(earlier, None)
+    _loaded.clear()
+    if str(base) in sys.path:
+        sys.path.remove(str(base))
+    sys.path.insert(0, str(base))
+    importlib.invalidate_caches()
+    before = set(sys.modules)
+    try:
+        return _import_module(base, name, where)
+    finally:
+        fresh = set(sys.modules) - before
+        _loaded.update(found for found in fresh if find_origin(found) is Origin.OWN)
+
+
+def _import_module(base: Path, name: str, where: str) -> ModuleType:
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if not f"{name}.".startswith(f"{error.name}."):
+            raise ConfigError(
+                f"{name}.py imports {error.name!r}, which is not installed",
+                where=where,
+                fix=f"install {error.name} into the environment Tidemill runs in",
+            ) from None
+        raise ConfigError(
+            f"there is no module {name!r} in {base}",
+            where=where,
+            fix=f"write {name.replace('.', '/')}.py beside the YAML",
+        ) from None
+    except SyntaxError as error:
+        raise ConfigError(
+            f"{error.filename}:{error.lineno}: {error.msg}", where=where, fix="correct the line"
+        ) from None
+    except TidemillError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise ConfigError(
+            f"{name}.py cannot be imported: {describe(error, base)}",
+            where=where,
+            fix="a module of pipelines only defines them; --verbose shows the trace",
+        ) from error
+
+
+def describe(error: BaseException, folder: Path) -> str:
+    """An error of the user's code with its last line below the folder: ``… (pipelines.py:12)``."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [f for f in frames if _is_below(f.filename, folder) and "site-packages" not in f.filename]
+    place = f" ({Path(own[-1].filename).name}:{own[-1].lineno})" if own else ""
+    return f"{type(error).__name__}: {error}{place}"
+
+
+def _is_below(file: str | None, base: Path) -> bool:
+    return file is not None and Path(file).is_relative_to(base)
+
+
+def sql_text(base: Path, value: str) -> str:
+    """The SQL itself, from the file the YAML names or inline."""
+    if value.strip().endswith(".sql"):
+        path = base / value.strip()
+        try:
+            return path.read_text("utf-8")
+        except OSError as error:
+            raise ConfigError(
+                f"{value} cannot be read: {error.strerror}", where=str(path)
+            ) from None
+    return value
+
+
+def _from_sql(loaded: LoadedConfig, config: PipelineConfig, name: str, where: str) -> Pipeline:
+    text = sql_text(loaded.base, str(config.sql)).strip().rstrip(";")
+    words = set(re.findall(r"[A-Za-z_][A-Za-z0-9_]*", text))
+    streams = tuple(config.sources) or tuple(s for s in loaded.config.streams if s in words)
+    if not streams:
+        raise ConfigError(
+            "the SQL reads no stream", where=where, fix=nearest("", loaded.config.streams)
+        )
+
+    def run(**frames: DataFrame) -> DataFrame:
+        for stream, frame in frames.items():
+            frame.createOrReplaceTempView(stream)
+        spark = next(iter(frames.values())).sparkSession
+        return spark.sql(text)
+
+    run.__name__ = name
+    return Pipeline(run, streams)
+
+
+def fingerprint(loaded: LoadedConfig, name: str, facts: Iterable[str]) -> str:
+    """The name of an analysis: pipeline, versions, SQL, and the given facts.
+
+    What Python code does is not in it: see `runtime.lookout` and `planning.behaviour`.
+    """
+    config = loaded.config.pipelines[name]
+    digest = hashlib.sha256()
+    parts = [metadata.version("tidemill"), metadata.version("pyspark"), sys.version]
+    parts += [name, str(config.entry), str(loaded.base)]
+    if config.sql is not None:
+        parts.append(sql_text(loaded.base, config.sql))
+    for part in (*parts, *facts):
+        digest.update(part.encode() + b"\0")
+    return digest.hexdigest()[:24]

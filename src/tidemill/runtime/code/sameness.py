@@ -1,0 +1,68 @@
+"""Hold a run to the code it was planned with: what the code does must still be the same."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tidemill.errors import RunError
+from tidemill.planning.behaviour import describe_difference, first_difference
+from tidemill.runtime.code.analyst import analyse
+from tidemill.runtime.code.cache import forget
+from tidemill.runtime.code.loading import load_pipeline
+from tidemill.runtime.code.lookout import Seen, watching
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+
+    from tidemill.pipeline import Pipeline
+    from tidemill.runtime.driving.frames import Work
+
+
+def require_same(
+    work: Work, spark: SparkSession, archives: dict[str, pa.Schema]
+) -> Pipeline | None:
+    """The run's pipeline, whose code does what it did when the run was planned; else an error.
+
+    Called at every start and resume, in the run's own session, before anything is read or made.
+    A run without code has nothing to compare.
+    """
+    manifest = work.manifest
+    if not manifest.code:
+        return None
+    with watching() as imported:
+        pipeline = load_pipeline(work.loaded, manifest.pipeline)
+    seen = Seen()
+    seen.add(imported)
+    facts = analyse(
+        spark,
+        pipeline,
+        {source: archives[source] for source in pipeline.streams if source in archives},
+        {source: pin.event_time for source, pin in manifest.sources.items()},
+        {source for source, pin in manifest.sources.items() if pin.meta},
+        seen=seen,
+    )
+    difference = first_difference(manifest.behaviour, facts.behaviour)
+    if difference is not None:
+        told = describe_difference(*difference)
+        raise _refusal(work, told if manifest.behaviour else "its plan does not say what it did")
+    return pipeline
+
+
+def _refusal(work: Work, what: str) -> RunError:
+    """A run that has not begun had a plan that was wrong: the next plan looks at the code again."""
+    run, name = work.manifest.run, work.manifest.pipeline
+    if (work.folder.checkpoint / "offsets").exists():
+        return RunError(
+            f"the code of {name!r} does something else since the run was planned: {what}",
+            where=f"run {run}",
+            fix="restore the code and the files and variables it reads, or start a new run; "
+            "old and new rows must not be mixed",
+        )
+    forget(work.loaded.home, work.manifest.fingerprint)
+    return RunError(
+        f"the code of {name!r} does something else than its plan says: {what}",
+        where=f"run {run}",
+        fix="start again: the kept analysis was dropped, and the code will be looked at anew; "
+        f"'tidemill cancel {run}' lets go of this run",
+    )

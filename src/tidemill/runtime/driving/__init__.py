@@ -1,0 +1,1 @@
+"""A run while it runs: the query, its batches and their commits, how it ends."""

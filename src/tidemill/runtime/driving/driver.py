@@ -1,0 +1,342 @@
+"""The loop that drives a run: start the query, watch it, throttle it, end it."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import threading
+import time
+from collections.abc import Callable, Hashable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from tidemill import errors
+from tidemill.errors import RunError, TidemillError
+from tidemill.planning.offsets import committed_entry
+from tidemill.planning.requests import Goal
+from tidemill.runfolder.control import Control, read_control, update_control
+from tidemill.runfolder.lag import read_lag
+from tidemill.runtime.driving.rewind import prepare_start
+from tidemill.runtime.driving.steps import StepWatch
+from tidemill.runtime.driving.throttle import Throttle
+from tidemill.runtime.driving.watchdog import Patience, Step, Watchdog, WorkMeter
+from tidemill.runtime.plans.feeds import has_feed, is_past
+from tidemill.runtime.registry import BatchRecord, Registry, RunState
+from tidemill.types import FOREVER_MICROS
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+    from pyspark.sql import DataFrame
+    from pyspark.sql.streaming import StreamingQuery
+
+    from tidemill.planning.manifest import Manifest
+    from tidemill.runfolder.folder import RunFolder
+    from tidemill.runtime.driving.committer import Committer
+    from tidemill.runtime.driving.growth import GrowthWatch
+    from tidemill.runtime.driving.logwatch import LogWatch
+    from tidemill.runtime.driving.seam import SeamWatch
+
+_TICK = 0.1
+_ENDING = 30.0
+"""Seconds for a query to end whose run has failed."""
+_PYTHON = re.compile(r"^(?!java|org\.|py4j|Caused)[\w.]*(?:Error|Exception|Exit)\b.*")
+_JAVA = re.compile(r"^(?:Caused by: )?[\w.$]+(?:Error|Exception): .+")
+_OURS = re.compile(
+    r"tidemill\.errors\.(\w+): (.*?)(?:\n\s*\n|\n\s+at |\n\w+\.|\n\s*SQLSTATE|\n===|\Z)",
+    re.DOTALL,
+)
+
+
+@dataclass
+class Driver:
+    """Drives one query to its planned end, or to a clean stop.
+
+    A clean stop lets the running batch finish: sources are told that nothing more is released,
+    then the idle query is stopped. ``query.stop()`` alone would interrupt the batch; that is done
+    to a batch that does not come to its end. ``end_jvm`` is for a query that does not even then.
+    """
+
+    manifest: Manifest
+    folder: RunFolder
+    registry: Registry
+    committer: Committer
+    on_batch: Callable[[BatchRecord], None]
+    goal: Goal
+    seam: SeamWatch | None = None
+    logs: LogWatch | None = None
+    growth: GrowthWatch | None = None
+    end_jvm: Callable[[], None] | None = None
+    patience: Patience = field(default_factory=Patience)
+
+    def __post_init__(self) -> None:
+        """Nothing has run yet, or another driver's batches have."""
+        self._failure: BaseException | None = None
+        self._ended = threading.Event()
+        self._idle = threading.Event()
+        self._stopping = threading.Event()
+        self._grown = threading.Event()
+        self._interrupted = threading.Event()
+        self._why_interrupted: BaseException | None = None
+        self._is_overdue = False
+        self._tasks: Hashable = None
+        self._answers = 0
+        done = committed_entry(self.folder.checkpoint)
+        self._frontier = min(done.slowest().values()) if done else self.manifest.frontiers[0]
+
+    def run(self, frame: DataFrame) -> RunState:
+        """Run the query; returns how it ended. Raises what made it fail."""
+        prepare_start(self.folder, self.manifest)
+        self._steps = StepWatch(self.folder, self.manifest)
+        self._began, self._clock = time.monotonic(), time.time_ns() // 1_000
+        self._context = frame.sparkSession.sparkContext
+        self._throttle = Throttle(self.folder, self.manifest)
+        self._throttle.look()
+        query = (
+            frame.writeStream.foreachBatch(self._handle)
+            .option("checkpointLocation", str(self.folder.checkpoint))
+            .trigger(processingTime="0 seconds")
+            .outputMode("append")
+            .start()
+        )
+        meter = WorkMeter((os.getpid(), self._context._gateway.proc.pid))
+        with Watchdog(
+            self._is_told_to_end,
+            lambda: (self._tasks, self._answers, meter.look()),
+            self._is_away,
+            lambda step: self._hurry(query, step),
+            self.patience,
+        ):
+            try:
+                state = self._watch(query)
+                self._look_for_growth()
+            except Exception as error:
+                raise self._why(error) from error
+            finally:
+                self._end(query)
+        if state is RunState.FINISHED:
+            shutil.rmtree(self.folder.path / "side", ignore_errors=True)
+        return state
+
+    def stop(self) -> None:
+        """Ask for a clean stop, from a signal handler or another thread."""
+        self._stopping.set()
+
+    def _handle(self, frame: DataFrame, batch: int) -> None:
+        """Called by Spark in a thread of its own, which must answer: the JVM waits for it.
+
+        py4j answers with an ``Exception``. Anything else, such as ``SystemExit``, would end the
+        thread without an answer.
+        """
+        try:
+            self._take(frame, batch)
+        except BaseException as error:
+            self._failure = self._failure or error
+            if isinstance(error, Exception):
+                raise
+            raise RunError(f"batch {batch} was broken off: {error!r}") from error
+        finally:
+            self._answers += 1
+
+    def _take(self, frame: DataFrame, batch: int) -> None:
+        record = self.committer.commit(frame, batch)
+        self.registry.record_batch(self.manifest.run, record)
+        self._throttle.count(batch, record.on_time + record.late + record.dead)
+        self._frontier = record.frontier
+        try:
+            self.on_batch(record)
+        except TidemillError:
+            raise
+        except BaseException as error:
+            raise RunError(
+                f"on_progress failed after batch {batch}: {type(error).__name__}: {error}",
+                fix=f"correct it, then 'tidemill resume {self.manifest.run}'",
+            ) from error
+        if record.frontier >= FOREVER_MICROS:
+            self._ended.set()
+
+    def _watch(self, query: StreamingQuery) -> RunState:
+        waiter: threading.Thread | None = None
+        while True:
+            self._await(query)
+            control = read_control(self.folder.path)
+            self._throttle.look()
+            self._steps.look(query)
+            if self.logs is not None:
+                self.logs.look()
+            if control.stopping or self._is_reached():
+                self.stop()
+            self._look_for_growth()
+            leaving = self._is_leaving()
+            if self.seam is not None and not leaving:
+                self.seam.look()  # it may wait for a catalog or a log
+            self._hold(control)
+            if leaving and waiter is None:
+                waiter = threading.Thread(target=self._until_idle, args=(query,), daemon=True)
+                waiter.start()
+            if leaving:
+                self._tasks = _tasks_done(self._context)
+            if self._is_overdue:
+                raise self._overdue()
+            if self._interrupted.is_set() and not query.isActive:
+                if self._why_interrupted is not None:
+                    raise self._explain(self._why_interrupted)
+                return RunState.CANCELLED if control.cancelled else RunState.STOPPED
+            if self._idle.is_set():
+                if self._ended.is_set():
+                    return RunState.FINISHED
+                return RunState.CANCELLED if control.cancelled else RunState.STOPPED
+
+    def _look_for_growth(self) -> None:
+        if self.growth is not None and self.growth.look(self._answers):
+            self._grown.set()
+
+    def _hold(self, control: Control) -> None:
+        """Let sources read nothing more, and say whether another run is to go on.
+
+        It is not if somebody wants this one to stop.
+        """
+        stopping, grown = self._stopping.is_set(), self._grown.is_set()
+        grown = grown and not stopping
+        if (stopping or grown) and (control.paused, control.grown) != (True, grown):
+            update_control(self.folder.path, paused=True, grown=grown)
+
+    def _is_reached(self) -> bool:
+        goal = self.goal
+        if goal.seconds is not None and time.monotonic() - self._began >= goal.seconds:
+            return True
+        if goal.frontier is None or self._frontier >= goal.frontier:
+            return goal.frontier is not None
+        return has_feed(self.manifest) and is_past(self.folder, self.manifest, goal.frontier)
+
+    def _await(self, query: StreamingQuery) -> None:
+        """Wait a moment; a failed query raises here, in our words."""
+        from pyspark.errors import StreamingQueryException
+
+        try:
+            is_over = query.awaitTermination(_TICK)
+        except StreamingQueryException as error:
+            if self._interrupted.is_set():
+                return  # being interrupted is why it ended
+            raise self._explain(error) from error
+        if is_over and not self._idle.is_set() and not self._interrupted.is_set():
+            raise RunError("the query ended before the run did", fix="tidemill resume")
+
+    def _until_idle(self, query: StreamingQuery) -> None:
+        """Wait until the last batch, and the no-data batch that closes windows, are committed."""
+        try:
+            query.processAllAvailable()
+            self._idle.set()
+        except Exception as error:
+            self._failure = self._failure or error
+
+    def _is_leaving(self) -> bool:
+        """Whether the query is to end, by whatever reason."""
+        return self._ended.is_set() or self._is_told_to_end()
+
+    def _is_told_to_end(self) -> bool:
+        """Whether somebody or something told it to end. Asked by the watchdog.
+
+        A run at its planned end may take all the time that its last batch needs.
+        """
+        if self._stopping.is_set() or self._grown.is_set() or self._failure is not None:
+            return True
+        control = read_control(self.folder.path)
+        return control.stopping or control.cancelled
+
+    def _is_away(self) -> bool:
+        """Whether a log does not answer, as its source or the log watch last told."""
+        lags = (read_lag(self.folder.path, name) for name in self.manifest.sources)
+        return any(lag and lag.waiting and lag.at >= self._clock for lag in lags)
+
+    def _hurry(self, query: StreamingQuery, step: Step) -> None:
+        """The watchdog's orders; a batch that is interrupted runs again when the run goes on."""
+        if step is Step.INTERRUPT and not self._ended.is_set():
+            self._why_interrupted = self._failure
+            self._interrupted.set()
+            threading.Thread(target=_stop, args=(query,), daemon=True).start()
+        elif step is Step.KILL:
+            self._is_overdue = True
+            if self.end_jvm is not None:
+                self.end_jvm()
+
+    def _end(self, query: StreamingQuery) -> None:
+        """Stop the query if it is still there; the watchdog and this do not wait for ever."""
+        self._stopping.set()
+        stopper = threading.Thread(target=_stop, args=(query,), daemon=True)
+        stopper.start()
+        stopper.join(_ENDING)
+        if stopper.is_alive() and self.end_jvm is not None:
+            self.end_jvm()
+
+    def _overdue(self) -> RunError:
+        return RunError(
+            "the run was told to end and its query did not: it was broken off in the middle of a "
+            "batch, which counts as never begun",
+            where=f"run {self.manifest.run}",
+            fix=f"'tidemill resume {self.manifest.run}' goes on exactly where it was",
+        )
+
+    def _why(self, error: Exception) -> Exception:
+        """Why the watch ended: a JVM that is gone answers nothing but errors of its connection."""
+        from py4j.protocol import Py4JError
+
+        if self._is_overdue:
+            return self._overdue()
+        if isinstance(error, TidemillError) or not isinstance(error, Py4JError | OSError):
+            return error
+        if self._failure is not None:
+            return self._explain(error)
+        if isinstance(error, OSError) and error.filename is not None:
+            return RunError(
+                f"the run's files cannot be read or written: {error.strerror}",
+                where=str(error.filename),
+                fix="free space or give write permission, then "
+                f"'tidemill resume {self.manifest.run}'",
+            )
+        return RunError(
+            f"Spark does not answer any more: {error}",
+            where=str(self.folder.path / "spark.log"),
+            fix=f"the log may say why its JVM ended; then 'tidemill resume {self.manifest.run}'",
+        )
+
+    def _explain(self, error: BaseException) -> TidemillError:
+        """The cause in a short text: our own error if there is one inside."""
+        if isinstance(self._failure, TidemillError):
+            return self._failure
+        failure = self._failure
+        text = str(error) if failure is None else f"{error}\n{type(failure).__name__}: {failure}"
+        found = _OURS.search(text)
+        if found:
+            family = getattr(errors, found[1], RunError)
+            message, _, fix = found[2].partition("\n  fix: ")
+            return family(message.strip(), fix=fix.strip())
+        return RunError(
+            f"the query failed: {_cause(text)}",
+            fix=f"correct the cause, then 'tidemill resume {self.manifest.run}'; "
+            "--verbose shows the trace",
+        )
+
+
+def _stop(query: StreamingQuery) -> None:
+    with suppress(Exception):
+        if query.isActive:
+            query.stop()
+
+
+def _tasks_done(context: SparkContext) -> Hashable:
+    """What Spark has done of its jobs so far."""
+    tracker = context.statusTracker()
+    stages = [tracker.getStageInfo(number) for number in tracker.getActiveStageIds()]
+    return tuple((s.stageId, s.numCompletedTasks) for s in stages if s is not None)
+
+
+def _cause(text: str) -> str:
+    """The line that says why: the last Python exception, else the innermost Java one."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    for pattern in (_PYTHON, _JAVA):
+        found = [line for line in lines if pattern.match(line)]
+        if found:
+            return found[-1].removeprefix("Caused by: ")[:500]
+    return lines[0][:500] if lines else "no reason given"

@@ -1,0 +1,148 @@
+"""The query of a run as one streaming DataFrame: sources, the pipeline's code, outputs."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import partial, reduce
+from typing import TYPE_CHECKING
+
+from tidemill.connectors.sinks.contract import RESULT
+from tidemill.connectors.sinks.writing import OUTPUT, RESULT_DDL, BatchWriter
+from tidemill.errors import RunError, nearest
+from tidemill.folds.building import building
+from tidemill.folds.packing import PACK_TIME, PACKED, Pack
+from tidemill.folds.runner import Delivery, Place
+from tidemill.folds.watermark import Clock
+from tidemill.reading.marks import lifted_stream, marked_stream
+from tidemill.reading.transform import Lifting
+from tidemill.rows.columns import MARK, stream_schema
+from tidemill.runtime.code.analyst import call_pipeline
+from tidemill.runtime.plans.feeds import feed_root
+from tidemill.runtime.plans.logs import client_settings
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+    from tidemill.config.loader import LoadedConfig
+    from tidemill.connectors.sinks.contract import Destination
+    from tidemill.pipeline import Pipeline
+    from tidemill.planning.manifest import Manifest
+    from tidemill.runfolder.folder import RunFolder
+
+
+@dataclass(frozen=True)
+class Work:
+    """What carrying out a manifest needs at every step."""
+
+    loaded: LoadedConfig
+    manifest: Manifest
+    folder: RunFolder
+
+    def options(self, source: str) -> dict[str, str]:
+        """The data source's options; the same ones make the driver's own readers."""
+        catalog = self.loaded.config.catalog.properties(self.loaded.base)
+        stream = self.manifest.sources[source].stream
+        client = client_settings(self.loaded, stream)
+        root = feed_root(self.loaded, stream)
+        return {
+            **({} if root is None else {"root": root}),
+            "client": json.dumps(client),
+            "run": str(self.folder.path),
+            "source": source,
+            "side": self.folder.side,
+            "catalog": json.dumps(catalog),
+        }
+
+    def lift(self, spark: SparkSession, source: str, columns: list[str], pack: Pack) -> DataFrame:
+        """A source's rows as packs for the one fold that reads it."""
+        pin = self.manifest.sources[source]
+        lifting = Lifting(pack, tuple(columns), PACKED, pin.event_time, PACK_TIME)
+        return lifted_stream(spark, pin, lifting, self.options(source), self.manifest.spare)
+
+    def written(
+        self, spark: SparkSession, source: str, archive: pa.Schema, target: Destination
+    ) -> DataFrame:
+        """A source whose readers write their rows into its sink: what they tell of it."""
+        pin = self.manifest.sources[source]
+        columns = tuple(name for name in stream_schema(pin, archive).names if name != MARK)
+        lifting = Lifting(BatchWriter({source: target}), columns, RESULT, pin.event_time, PACK_TIME)
+        told = lifted_stream(spark, pin, lifting, self.options(source), self.manifest.spare)
+        return told.drop(PACK_TIME)
+
+    def places(self) -> dict[str, Place]:
+        """Where each fold finds its batch and its state."""
+        manifest = self.manifest
+        lateness = {source: pin.lateness for source, pin in manifest.sources.items()}
+        return {
+            name: Place(
+                self.folder.checkpoint.absolute().as_uri(),
+                self.folder.state,
+                manifest.buckets,
+                Clock(lateness, pin.behind, pin.native, manifest.spare),
+                manifest.run,
+                pin.settle,
+                pin.reads,
+                pin.gives,
+            )
+            for name, pin in manifest.folds.items()
+        }
+
+
+def build_frame(
+    work: Work,
+    spark: SparkSession,
+    archives: dict[str, pa.Schema],
+    targets: dict[str, Destination],
+    pipeline: Pipeline | None,
+) -> DataFrame:
+    """The whole pipeline as one streaming DataFrame; several outputs are tagged and united.
+
+    Without a pipeline the readers write their rows as they are.
+    """
+    from pyspark.sql import DataFrame
+
+    from tidemill.reading.datasource import TidemillSource
+
+    manifest = work.manifest
+    spark.dataSource.register(TidemillSource)
+    if pipeline is None:
+        told = [
+            work.written(spark, source, archives[source], targets[source]) for source in archives
+        ]
+        return reduce(DataFrame.unionByName, told)
+    frames = {
+        source: marked_stream(spark, pin, archives[source], work.options(source), manifest.spare)
+        for source, pin in manifest.sources.items()
+    }
+    deliver = Delivery(BatchWriter(targets), RESULT_DDL)
+    with building(work.places(), partial(work.lift, spark), deliver):
+        outputs = call_pipeline(pipeline, frames)
+    for name in manifest.sinks:
+        if name not in outputs:
+            raise RunError(f"the pipeline no longer gives {name!r}", fix=nearest(name, outputs))
+    return unite(outputs)
+
+
+def unite(outputs: dict[str, DataFrame]) -> DataFrame:
+    """One frame for one query: a single output as it is, several as tagged structs."""
+    from pyspark.sql import functions as F
+
+    if len(outputs) == 1:
+        return next(iter(outputs.values()))
+    types = {name: frame.schema for name, frame in outputs.items()}
+    parts = [
+        frame.select(
+            F.lit(name).alias(OUTPUT),
+            *(
+                (F.struct("*") if other == name else F.lit(None).cast(kind)).alias(other)
+                for other, kind in types.items()
+            ),
+        )
+        for name, frame in outputs.items()
+    ]
+    united = parts[0]
+    for part in parts[1:]:
+        united = united.unionByName(part)
+    return united

@@ -1,0 +1,86 @@
+"""Tell `status` of logs what their readers cannot: that one is away, and how old its rows are."""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from tidemill.connectors.logs.kafka.log import LogAway
+from tidemill.errors import SourceError
+from tidemill.runfolder.lag import read_lag, write_times, write_waiting
+from tidemill.runtime.plans.liveplan import is_kafka, open_log
+from tidemill.types import SECOND
+
+if TYPE_CHECKING:
+    from tidemill.config.loader import LoadedConfig
+    from tidemill.connectors.logs.kafka.log import KafkaLog
+    from tidemill.planning.manifest import Manifest
+    from tidemill.runfolder.folder import RunFolder
+    from tidemill.runfolder.lag import Lag
+
+_QUIET = 15
+"""Seconds for which a source told nothing of its log, after which it is looked at from here."""
+_PAUSE = 3
+"""Seconds between two looks."""
+
+
+class LogWatch:
+    """Looks at logs of which nobody has told anything for a while, and at those with rows left.
+
+    A source tells of its log whenever it decides a slice, which it cannot while a batch runs. How
+    old the rows are that it leaves is no part of a decision, so it does not ask.
+    """
+
+    def __init__(self, loaded: LoadedConfig, folder: RunFolder, manifest: Manifest) -> None:
+        """Nothing is opened before there is something to ask."""
+        self.loaded, self.folder = loaded, folder
+        self._pins = {name: pin for name, pin in manifest.sources.items() if is_kafka(pin)}
+        self._looking: Future[None] | None = None
+        self._looked: float | None = None
+
+    def look(self) -> None:
+        """Called often by the driver, which does not wait for an answer."""
+        if not self._pins or (self._looking is not None and not self._looking.done()):
+            return
+        if self._looked is None or time.monotonic() - self._looked >= _PAUSE:
+            self._looked = time.monotonic()
+            self._looking = self._thread.submit(self._look)
+
+    def _look(self) -> None:
+        for name in self._pins:
+            known = read_lag(self.folder.path, name)
+            if known is None:
+                continue
+            if time.time_ns() // 1_000 - known.at > _QUIET * SECOND:
+                self._ask(name, known)
+            if known.waiting is None:
+                self._date(name, known)
+
+    def _ask(self, source: str, known: Lag) -> None:
+        """Whether the log answers; its reader cannot say."""
+        try:
+            with suppress(SourceError):  # its reader says so itself
+                self._logs[source].look()
+        except LogAway as away:
+            if known == read_lag(self.folder.path, source):
+                write_waiting(self.folder.path, source, known.frontier, str(away))
+
+    def _date(self, source: str, known: Lag) -> None:
+        """When the rows came that are next in each partition."""
+        left = [int(number) for number, rows in known.rows.items() if rows > 0]
+        if left:
+            with suppress(SourceError, LogAway):
+                found = self._logs[source].next_times(known.reached, left)
+                times = {str(number): at for number, at in found.items()}
+                write_times(self.folder.path, source, known.reached, times)
+
+    @cached_property
+    def _logs(self) -> dict[str, KafkaLog]:
+        return {name: open_log(self.loaded, pin) for name, pin in self._pins.items()}
+
+    @cached_property
+    def _thread(self) -> ThreadPoolExecutor:
+        return ThreadPoolExecutor(1, "log-watch")

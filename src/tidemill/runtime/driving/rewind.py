@@ -1,0 +1,249 @@
+"""Take a run back to an earlier batch, so that the batches after it run again, with the same rows.
+
+What those batches gave to tables stays: their commits are stamped, and a repeat finds the stamp.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tidemill.errors import RunError
+from tidemill.folds.state import StateFiles
+from tidemill.planning.cuts import repeats_watermarks
+from tidemill.planning.offsets import BatchOffsets
+from tidemill.runfolder.control import read_control
+from tidemill.runfolder.journal import Repeat, read_repeats, write_journal
+from tidemill.runtime.driving.taken_slices import read_batch
+from tidemill.types import FOREVER_MICROS
+
+if TYPE_CHECKING:
+    from tidemill.planning.manifest import Manifest
+    from tidemill.runfolder.folder import RunFolder
+
+_VERSION = re.compile(r"\.?(\d+)[_.]")
+
+
+@dataclass(frozen=True)
+class Rewound:
+    """What a rewind did."""
+
+    run: str
+    batch: int
+    repeated: tuple[int, ...]  # the batches that will run again
+
+
+def rewind(folder: RunFolder, manifest: Manifest, batch: int | None) -> Rewound:
+    """Go back to ``batch``, or to the last one whose state is whole. The run must not be driven.
+
+    It may go back further: to a batch from which Spark comes to the same watermarks again.
+    """
+    committed = _committed(folder)
+    whole = [n for n in committed if _is_whole(folder, manifest, n)]
+    if batch is None:
+        batch = whole[-1] if whole else None
+    if batch is None or batch not in whole:
+        raise _impossible(manifest, batch, whole)
+    entries = _entries(folder, manifest)
+    possible = [n for n in whole if n <= batch and _is_faithful(entries, n, manifest)]
+    if not possible:
+        raise _unfaithful(manifest, batch, [n for n in whole if _is_faithful(entries, n, manifest)])
+    return _go_back(folder, manifest, possible[-1], entries)
+
+
+def _go_back(
+    folder: RunFolder, manifest: Manifest, chosen: int, entries: dict[int, BatchOffsets]
+) -> Rewound:
+    """The entry of the first batch to repeat stays: Spark runs that very batch, with rows or not.
+
+    A batch without rows that came first after a restart would not be made again otherwise.
+    """
+    for number in range(chosen + 1, max(entries) + 1):
+        _require_together(entries[number], number)
+    repeats = {
+        number: Repeat(entry.slowest(), None if entry.watermark < 0 else entry.watermark)
+        for number, entry in entries.items()
+        if number > chosen
+    }
+    write_journal(folder.path, repeats)  # before anything is removed
+    _remove_after(folder.checkpoint, chosen)
+    _remove_versions(folder.checkpoint / "state", chosen + 1)
+    files = StateFiles(folder.state)
+    for operator in files.operators():
+        for number in files.batches(operator):
+            if number > chosen:
+                files.remove(operator, number)
+    return Rewound(manifest.run, chosen, tuple(sorted(repeats)))
+
+
+def prepare_start(folder: RunFolder, manifest: Manifest) -> None:
+    """Before Spark starts: let the last batch run again where what comes after it depends on it.
+
+    After a restart Spark makes no batch without rows, and its watermark waits until every source
+    has had a slice. So the last batch, or some more, runs again if (1) it has the infinite frontier
+    and nothing tells that the run is at its end, (2) batches of a rewound run are still to repeat,
+    or (3) a recovery has to meet the cuts of a lost run.
+    """
+    numbers = sorted(_numbers(folder.checkpoint / "offsets"))
+    if not numbers:
+        return
+    last, entries = numbers[-1], _entries(folder, manifest)
+    is_recovering = read_control(folder.path).settled < len(manifest.steps)
+    if is_recovering or max(entries) > last:
+        possible = [
+            n
+            for n in (-1, *_committed(folder))
+            if (n + 1 in numbers and n < last)
+            and _is_faithful(entries, n, manifest, whole=is_recovering)
+            and (n < 0 or _is_whole(folder, manifest, n))
+        ]
+        if possible:
+            _go_back(folder, manifest, possible[-1], entries)
+        elif max(entries) > last or len(manifest.sources) > 1:
+            raise _unfaithful(manifest, last, [])
+    elif last in _committed(folder) and is_at_end(entries[last]):
+        _remove(folder.checkpoint / "commits", last)
+
+
+def is_at_end(entry: BatchOffsets) -> bool:
+    """Whether a batch has the infinite frontier."""
+    return min(entry.slowest().values()) >= FOREVER_MICROS
+
+
+def require_same(folder: RunFolder, batch: int, entry: BatchOffsets) -> None:
+    """A batch that runs again must be the one that ran: other windows would close in it."""
+    known = read_repeats(folder.path).get(batch)
+    if known is None or known.watermark is None:
+        return
+    if known.ends != entry.slowest() or known.watermark != entry.watermark:
+        raise RunError(
+            f"batch {batch} runs again with other frontiers or another watermark than before: "
+            f"{entry.slowest()} at {entry.watermark} ms instead of {known.ends} at "
+            f"{known.watermark} ms",
+            where=str(folder.path),
+            fix="go back further with 'tidemill rewind --to-batch', or start a new run",
+        )
+
+
+def _entries(folder: RunFolder, manifest: Manifest) -> dict[int, BatchOffsets]:
+    """What batches were: as the offset log has them, and those that a rewind took out of it.
+
+    Before the first batch every source stands at its begin.
+    """
+    begun: dict[str, tuple[int, ...]] = {
+        source: (manifest.boundaries[0],) for source in manifest.sources
+    }
+    repeats = {
+        number: BatchOffsets(
+            {source: (end,) for source, end in found.ends.items()},
+            -1 if found.watermark is None else found.watermark,
+            {},
+        )
+        for number, found in read_repeats(folder.path).items()
+    }
+    logged = {n: read_batch(folder.checkpoint, n) for n in _numbers(folder.checkpoint / "offsets")}
+    known = {number: entry for number, entry in logged.items() if entry is not None}
+    last = max(known, default=-1)
+    later = {number: found for number, found in repeats.items() if number > last}
+    if later and min(later) > last + 1:
+        raise RunError(
+            f"the checkpoint ends with batch {last}, and a rewind has noted batches from "
+            f"{min(repeats)} on: the checkpoint is older than the rewind",
+            where=f"run {manifest.run}",
+            fix="restore the newest copy of the run's whole folder, or start a new run",
+        )
+    return {-1: BatchOffsets(begun, 0, {}), **known, **later}
+
+
+def _is_faithful(
+    entries: dict[int, BatchOffsets], batch: int, manifest: Manifest, *, whole: bool = False
+) -> bool:
+    """Whether the batches after this one get the same watermarks again."""
+    if batch + 1 not in entries:
+        return True  # none comes after it
+    if any(entries[n].watermark < 0 for n in range(batch + 1, max(entries) + 1)):
+        return True  # an earlier version did not note them
+    return repeats_watermarks(entries, batch + 1, manifest.delays, whole=whole)
+
+
+def _committed(folder: RunFolder) -> list[int]:
+    """Batches one could go back to: finished, and still in the offset log."""
+    logged = set(_numbers(folder.checkpoint / "offsets"))
+    return sorted(logged & set(_numbers(folder.checkpoint / "commits")))
+
+
+def _is_whole(folder: RunFolder, manifest: Manifest, batch: int) -> bool:
+    """Whether the state of every fold can be read as of this batch."""
+    files = StateFiles(folder.state)
+    try:
+        for operator in manifest.folds:
+            for bucket in range(manifest.buckets):
+                files.read(operator, batch, bucket)
+    except RunError:
+        return False
+    return True
+
+
+def _impossible(manifest: Manifest, batch: int | None, whole: list[int]) -> RunError:
+    what = "no batch has" if batch is None else f"batch {batch} has not"
+    return RunError(
+        f"{what} all its state, offsets and commit",
+        where=f"run {manifest.run}",
+        fix=f"one can go back to batch {whole[0]} to {whole[-1]}"
+        if whole
+        else "start a new backfill; the committed rows stay as they are",
+        batches=whole,
+    )
+
+
+def _unfaithful(manifest: Manifest, batch: int, others: list[int]) -> RunError:
+    return RunError(
+        f"if the run went on from batch {batch} or one before it, Spark would not come to the same "
+        "watermarks again, and other windows would close in the batches that run again",
+        where=f"run {manifest.run}",
+        fix=f"one can go back to batch {', '.join(map(str, others))}"
+        if others
+        else "start a new run; the committed rows stay as they are",
+        batches=others,
+    )
+
+
+def _require_together(entry: BatchOffsets, batch: int) -> None:
+    for source in entry.apart():
+        raise RunError(
+            f"the uses of {source} stood at different places in batch {batch}, and could not "
+            "be told apart when it runs again",
+            fix=f"go back to batch {batch} or a later one",
+        )
+
+
+def _numbers(folder: Path) -> Iterator[int]:
+    yield from (int(path.name) for path in folder.glob("[0-9]*") if path.name.isdecimal())
+
+
+def _remove_after(checkpoint: Path, batch: int) -> None:
+    """Newest first, commit before offsets: a rewind that dies leaves a checkpoint Spark takes.
+
+    Of the next batch the offsets stay.
+    """
+    logs = [checkpoint / "commits", checkpoint / "offsets"]
+    numbers = {number for log in logs for number in _numbers(log) if number > batch}
+    for number in sorted(numbers, reverse=True):
+        for log in logs if number > batch + 1 else logs[:1]:
+            _remove(log, number)
+
+
+def _remove(log: Path, number: int) -> None:
+    (log / f".{number}.crc").unlink(missing_ok=True)
+    (log / str(number)).unlink(missing_ok=True)
+
+
+def _remove_versions(folder: Path, version: int) -> None:
+    """Spark's own state beyond the version the next batch reads."""
+    for path in folder.rglob("*"):
+        found = _VERSION.match(path.name)
+        if path.is_file() and found and int(found[1]) > version:
+            path.unlink()

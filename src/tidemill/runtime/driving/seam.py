@@ -1,0 +1,122 @@
+"""When history is read: lay on what the archive has grown by, or go over to the live log.
+
+Both in one query with one checkpoint. The decision is written before a source can act on it, and
+a snapshot is tagged before the decision names it.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from tidemill.connectors.archives.opening import keep_metadata, open_reader
+from tidemill.connectors.logs.kafka.log import LogAway
+from tidemill.errors import SourceError
+from tidemill.iceberg.catalog import keep_tags, load_table, open_catalog, unpin_snapshot
+from tidemill.planning.offsets import latest_entry, oldest_entry
+from tidemill.planning.slices import DEFAULT_SLICE_ROWS, cut_by_rows
+from tidemill.runfolder.lag import write_waiting
+from tidemill.runfolder.phases import Course, Extension, metadata_path, read_course, write_course
+from tidemill.runtime.plans.liveplan import archive_leg, is_kafka, open_log, require_seam
+from tidemill.types import from_micros
+
+if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
+
+    from tidemill.config.loader import LoadedConfig
+    from tidemill.planning.manifest import Leg, Manifest, SourcePin
+    from tidemill.runfolder.folder import RunFolder
+
+_LOG = logging.getLogger(__name__)
+_PAUSE = 0.5
+_KEPT = 8
+
+
+class SeamWatch:
+    """Looks whether all sources stand at their seams, and decides how they go on."""
+
+    def __init__(self, loaded: LoadedConfig, folder: RunFolder, manifest: Manifest) -> None:
+        """Nothing is opened before a seam is reached."""
+        self.loaded, self.folder, self.manifest = loaded, folder, manifest
+        self._course = read_course(folder.path, manifest)
+        self._looked = 0.0
+        self._released = False
+
+    def look(self) -> None:
+        """Called often by the driver; cheap until there is something to decide."""
+        if self._released or time.monotonic() - self._looked < _PAUSE:
+            return
+        self._looked = time.monotonic()
+        if self._course.is_live:
+            self._let_go()
+            return
+        entry = latest_entry(self.folder.checkpoint)
+        if entry is None:
+            return
+        reached = entry.slowest()
+        if all(reached.get(name, 0) >= seam for name, seam in self._course.seams().items()):
+            try:
+                decided = self._decide(self._course)
+            except LogAway as away:
+                for name, frontier in reached.items():
+                    write_waiting(self.folder.path, name, frontier, str(away))
+                return
+            self._course = write_course(self.folder.path, decided)
+
+    def _let_go(self) -> None:
+        """Unpin history when no rewind can lead back to it: from then on it costs nothing."""
+        oldest = oldest_entry(self.folder.checkpoint)
+        if oldest is not None and all(end.is_live for end in oldest.ends.values()):
+            catalog = open_catalog(self.loaded)
+            for pin in self.manifest.sources.values():
+                if pin.kind == "iceberg" and is_kafka(pin):
+                    with suppress(SourceError):  # a table that is gone needs no letting go
+                        table = load_table(catalog, pin.location, f"stream {pin.stream}")
+                        unpin_snapshot(table, self.manifest.run)
+            self._released = True
+
+    def _decide(self, course: Course) -> Course:
+        catalog = open_catalog(self.loaded)
+        clock = time.time_ns() // 1_000  # before the snapshots are chosen
+        pins = {name: self._current(catalog, pin) for name, pin in self.manifest.sources.items()}
+        legs = {name: archive_leg(catalog, pin, clock) for name, pin in pins.items()}
+        # A table that does not say how far it is complete is followed by its snapshots, live: only
+        # there rows are found that came behind what the clock allowed.
+        legs = {name: leg for name, leg in legs.items() if leg.positions}
+        seams = course.seams()
+        if any(leg.seam - seams[name] > self.manifest.misalignment for name, leg in legs.items()):
+            return self._extend(catalog, course, pins, legs)
+        for name, pin in self.manifest.sources.items():
+            if is_kafka(pin):
+                require_seam(pin, course.legs(name)[-1], open_log(self.loaded, pin).look())
+        _LOG.info("run %s goes live at %s", self.manifest.run, seams)
+        return replace(course, switched=True)
+
+    def _current(self, catalog: Catalog, pin: SourcePin) -> SourcePin:
+        metadata = load_table(catalog, pin.location, f"stream {pin.stream}").metadata
+        return replace(
+            pin, snapshot=metadata.current_snapshot_id, schema_id=metadata.current_schema_id
+        )
+
+    def _extend(
+        self, catalog: Catalog, course: Course, pins: dict[str, SourcePin], legs: dict[str, Leg]
+    ) -> Course:
+        seams = course.seams()
+        known = {name: course.legs(name)[-1] for name in pins}
+        legs = known | {name: leg for name, leg in legs.items() if leg.seam > seams[name]}
+        number = len(course.extensions) + 1
+        low, high = min(seams.values()), max(leg.seam for leg in legs.values())
+        extents = []
+        for name, pin in pins.items():
+            table = load_table(catalog, pin.location, f"stream {pin.stream}")
+            if pin.snapshot is not None:
+                keep_tags(table, pin.snapshot, self.manifest.run, _KEPT)
+            keep_metadata(pin, catalog, metadata_path(self.folder.path, name, number))
+            extents += [e for _, e in open_reader(pin, catalog).extents(low, high)]
+        widest = from_micros(self.manifest.misalignment) - from_micros(0)
+        boundaries = cut_by_rows((low, high), extents, DEFAULT_SLICE_ROWS, widest)
+        _LOG.info("run %s reads history on to %s", self.manifest.run, from_micros(high))
+        return replace(course, extensions=(*course.extensions, Extension(boundaries, legs)))

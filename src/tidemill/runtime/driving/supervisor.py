@@ -1,0 +1,117 @@
+"""Keep a run going: start its driver again after a crash, with growing pauses, within reason."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from tidemill.errors import RunError
+from tidemill.runtime.driving.signals import STOPPING, on_signals
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+    from tidemill.planning.requests import Goal
+
+_FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0
+_LOOK = 0.5
+_FRUITLESS = 5
+"""So many starts in a row without a committed batch, and it gives up."""
+_DONE = (0, 130)
+_HOPELESS = 2
+"""What was asked for cannot be done as written: another start would end the same way."""
+
+
+def supervise(
+    command: Sequence[str],
+    batches: Callable[[], int],
+    say: Callable[[str], None],
+    goal: Goal | None = None,
+    *,
+    began: float | None = None,
+    error: Callable[[], str | None] = lambda: None,
+    is_over: Callable[[], bool] = lambda: False,
+) -> bool:
+    """Run the command until it ends well; returns whether somebody wanted it to end.
+
+    ``batches`` tells whether a start got anywhere.
+
+    A signal to us is handed on to the driver, which then stops cleanly. What the driver says on
+    stdout is left out: the caller shows how the run ended, once. ``error`` is why it failed last.
+    ``began`` is when the goal's time began (monotonic), if that was before now.
+    ``is_over`` tells that somebody ended the run while it had no driver: then none is started.
+    """
+    began = time.monotonic() if began is None else began
+    fruitless, pause = 0, _FIRST_PAUSE
+    with _handing_on() as (stopping, drivers):
+        while True:
+            before = batches()
+            drivers.append(
+                subprocess.Popen([*command, *_left(goal, began)], stdout=subprocess.DEVNULL)
+            )
+            code = drivers[-1].wait()
+            if code in _DONE or stopping.is_set():
+                return stopping.is_set() or is_over()
+            fruitless = 0 if batches() > before else fruitless + 1
+            if code == _HOPELESS or fruitless >= _FRUITLESS:
+                raise _given_up(code, fruitless, error())
+            pause = _FIRST_PAUSE if fruitless == 0 else min(_LONGEST_PAUSE, pause * 2)
+            say(f"the driver ended with exit code {code}; starting it again in {pause:.0f} s")
+            if _is_ended(pause, stopping, is_over):
+                if not stopping.is_set():
+                    say("the run was told to end: the driver is not started again")
+                return True
+
+
+def _is_ended(pause: float, stopping: threading.Event, is_over: Callable[[], bool]) -> bool:
+    """Wait, but not for longer than until the run is ended."""
+    deadline = time.monotonic() + pause
+    while not is_over():
+        left = deadline - time.monotonic()
+        if left <= 0 or stopping.wait(min(left, _LOOK)):
+            return stopping.is_set()
+    return True
+
+
+def _given_up(code: int, fruitless: int, error: str | None) -> RunError:
+    if code == _HOPELESS:
+        what = "given up: what was asked for cannot be done as written, as the driver said"
+    else:
+        why = f": {error.splitlines()[0]}" if error else ""
+        what = f"given up after {fruitless} starts without a committed batch{why}"
+    return RunError(what, fix="correct the cause, then 'tidemill resume'", code=code)
+
+
+def _left(goal: Goal | None, began: float) -> list[str]:
+    if goal is None:
+        return []
+    found = []
+    if goal.seconds is not None:
+        left = max(0.0, goal.seconds - (time.monotonic() - began))
+        found += ["--for", f"{left * 1000:.0f}ms"]
+    if goal.frontier is not None:
+        from tidemill.types import from_micros, show_instant
+
+        found += ["--until", show_instant(from_micros(goal.frontier))]
+    return found
+
+
+@contextmanager
+def _handing_on() -> Iterator[tuple[threading.Event, list[subprocess.Popen[bytes]]]]:
+    """Signals go to the newest driver, also one that is only just being started."""
+    stopping = threading.Event()
+    drivers: list[subprocess.Popen[bytes]] = []
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        del number, frame
+        stopping.set()
+        if drivers:
+            drivers[-1].send_signal(signal.SIGTERM)
+
+    with on_signals(handle, *STOPPING):
+        yield stopping, drivers

@@ -1,0 +1,65 @@
+"""Spark's offset log on disk: the entry of a batch, and the slices that are new in it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tidemill.errors import RunError
+from tidemill.planning.offsets import BatchOffsets, Offset, oldest_entry, parse_entry
+
+if TYPE_CHECKING:
+    from tidemill.reading.route import Route
+
+
+@dataclass(frozen=True)
+class TakenSlice:
+    """A slice of a source whose rows, counts and side files belong to a batch."""
+
+    source: str
+    start: Offset
+    end: Offset
+
+
+def read_batch(checkpoint: Path, batch: int) -> BatchOffsets | None:
+    """The entry of a batch, or None if there is none."""
+    try:
+        text = (checkpoint / "offsets" / str(batch)).read_text("utf-8")
+    except FileNotFoundError:
+        return None
+    return parse_entry(text, batch, str(checkpoint))
+
+
+def slices_taken(
+    routes: Mapping[str, Route], before: BatchOffsets | None, now: BatchOffsets
+) -> list[TakenSlice]:
+    """The slices that are new in this batch, each once.
+
+    A stream used twice is read twice by Spark, and one use may run a slice ahead of the other;
+    a slice belongs to the batch in which its first use reads it.
+    """
+    taken = []
+    for source in sorted(now.frontiers):
+        if source not in routes:
+            raise RunError(
+                f"the offset log names the source {source!r}, which the run does not read",
+                fix="restore the run's folder from a copy, or start a new run",
+            )
+        route = routes[source]
+        done = before.ends.get(source) if before else None
+        edges = route.slices(done or route.first(), now.furthest(source))
+        taken += [TakenSlice(source, *pair) for pair in edges]
+    return taken
+
+
+def forget_slices(routes: Mapping[str, Route], checkpoint: Path, batch: int) -> None:
+    """Let go of decided slices that no batch can be repeated from, once ``batch`` is committed.
+
+    A run can be taken back to the oldest entry that Spark keeps. Before its second batch there is
+    nothing to let go of: Spark may not know yet that the first one is committed.
+    """
+    oldest = oldest_entry(checkpoint) if batch else None
+    for source, frontier in (oldest.slowest() if oldest else {}).items():
+        routes[source].ledger.forget(frontier)

@@ -1,0 +1,175 @@
+"""From the YAML's streams to pins: which snapshot, which columns, which filters a run reads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from tidemill.config.pipeline import SourceConfig
+from tidemill.config.stream import FilesLive, IcebergArchive, ParquetArchive
+from tidemill.connectors.archives.iceberg import parse_filter
+from tidemill.connectors.archives.parquet import list_files
+from tidemill.errors import PlanError, nearest
+from tidemill.iceberg.catalog import load_table
+from tidemill.planning.manifest import SourcePin
+from tidemill.rows.columns import INGEST_TIME, OFFSET, PARTITION
+from tidemill.types import from_micros, micros_of
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from pyiceberg.catalog import Catalog
+
+    from tidemill.config.loader import LoadedConfig
+    from tidemill.planning.plan import BackfillRequest
+
+_DAY = 86_400_000
+_MAX_AGE = "history.expire.max-snapshot-age-ms"
+
+
+def pin_source(
+    loaded: LoadedConfig, catalog: Catalog, pipeline: str, source: str, request: BackfillRequest
+) -> SourcePin:
+    """Fix what a source reads of history. Columns are narrowed later, when the code is known."""
+    pin = describe_source(loaded, pipeline, source, request)
+    archive = loaded.config.streams[pin.stream].archive
+    where = f"stream {pin.stream}"
+    if archive is None:
+        raise PlanError(
+            "the stream has no archive:, so it has no history to backfill from",
+            where=where,
+            fix="its files are read on request by 'tidemill run'; an archive: over them, such as "
+            "{type: parquet, …}, could be backfilled from"
+            if isinstance(loaded.config.streams[pin.stream].live, FilesLive)
+            else "give it an archive: in the YAML",
+        )
+    if isinstance(archive, IcebergArchive):
+        table = load_table(catalog, archive.table, where)
+        return replace(
+            pin,
+            location=archive.table,
+            snapshot=table.metadata.current_snapshot_id,
+            schema_id=table.metadata.current_schema_id,
+            table_uuid=str(table.metadata.table_uuid),
+        )
+    assert isinstance(archive, ParquetArchive)
+    location = archive.path if "://" in archive.path else (loaded.base / archive.path).as_uri()
+    return replace(pin, location=location, files=list_files(location, where))
+
+
+def describe_source(
+    loaded: LoadedConfig, pipeline: str, source: str, request: BackfillRequest
+) -> SourcePin:
+    """What the YAML says of a source, wherever its rows are."""
+    settings = loaded.config.pipelines[pipeline].sources.get(source) or SourceConfig()
+    stream_name = settings.stream or source
+    stream = loaded.config.streams[stream_name]
+    where = f"stream {stream_name}"
+    archive = stream.archive
+    region = archive.region if archive else None
+    lateness = stream.lateness if settings.lateness is None else settings.lateness
+    pin = SourcePin(
+        stream=stream_name,
+        kind=archive.type if archive else "kafka",
+        location="",
+        event_time=stream.event_time,
+        ingest_time=archive.ingest_time if archive else INGEST_TIME,
+        lateness=micros_of(lateness),
+        skew=micros_of(stream.skew if settings.skew is None else settings.skew),
+        columns=(),
+        zone=stream.zone,
+        partition=archive.partition if archive else PARTITION,
+        offset=archive.offset if archive else OFFSET,
+        order=settings.order,
+        meta=settings.meta,
+        where=_filter(source, region, request, settings.where, where),
+    )
+    _require_positions(pin, where)
+    return pin
+
+
+def _require_positions(pin: SourcePin, where: str) -> None:
+    if pin.order == "position" and (pin.partition is None or pin.offset is None):
+        raise PlanError(
+            "order: position needs the archive's partition: and offset:",
+            where=where,
+            fix="name those columns in the stream's archive:, or leave order: out",
+        )
+
+
+def _filter(
+    source: str, region: str | None, request: BackfillRequest, given: str | None, where: str
+) -> str | None:
+    """All filters of a source as one: the YAML's, --where, --region."""
+    parts = [given] if given else []
+    for text in request.where:
+        target, separator, condition = text.partition(":")
+        if separator and target.strip().isidentifier():
+            if target.strip() == source:
+                parts.append(condition.strip())
+        else:
+            parts.append(text)
+    for part in parts:
+        parse_filter(part, where)  # each on its own: half of one must not close another's bracket
+    if request.regions:
+        if region is None:
+            raise PlanError(
+                "--region is given, but the archive names no region column",
+                where=where,
+                fix="add region: <column> to the stream's archive:, or use --where",
+            )
+        for name in request.regions:
+            if "'" in name or "\\" in name:
+                raise PlanError(f"{name!r} is not a region", where=where)
+        names = ", ".join(f"'{name}'" for name in request.regions)
+        parts.append(f"{region} in ({names})")
+    return " and ".join(f"({part})" for part in parts) or None
+
+
+def check_columns(pin: SourcePin, columns: Mapping[str, str], region: str | None) -> None:
+    """Every column the YAML names must be in the archive."""
+    named = [
+        ("event_time", pin.event_time),
+        ("archive.ingest_time", pin.ingest_time),
+        ("archive.partition", pin.partition),
+        ("archive.offset", pin.offset),
+        ("archive.region", region),
+    ]
+    for key, column in named:
+        if column is not None and column not in columns:
+            raise PlanError(
+                f"{key} names the column {column!r}, which {pin.location} does not have",
+                where=f"stream {pin.stream}",
+                fix=nearest(column, columns),
+                column=column,
+            )
+    for key, column in (("event_time", pin.event_time), ("archive.ingest_time", pin.ingest_time)):
+        if not columns[column].startswith("timestamp"):
+            raise PlanError(
+                f"{key} {column!r} is {columns[column]}, not a timestamp",
+                where=f"stream {pin.stream}",
+                fix="name a timestamp column",
+            )
+
+
+def snapshot_ages(
+    catalog: Catalog, pins: dict[str, SourcePin], now: datetime
+) -> dict[str, tuple[timedelta, timedelta]]:
+    """How old each pinned snapshot is, and how old snapshots may get in its table."""
+    ages = {}
+    for name, pin in pins.items():
+        if pin.kind != "iceberg" or pin.snapshot is None:
+            continue
+        metadata = catalog.load_table(pin.location).metadata
+        snapshot = metadata.snapshot_by_id(pin.snapshot)
+        limit = timedelta(milliseconds=int(metadata.properties.get(_MAX_AGE, 5 * _DAY)))
+        if snapshot is not None and _MAX_AGE in metadata.properties:
+            ages[name] = (now - from_micros(snapshot.timestamp_ms * 1_000), limit)
+    return ages
+
+
+def narrow(pin: SourcePin, columns: Iterable[str]) -> SourcePin:
+    """The pin with only the columns the code uses."""
+    return replace(pin, columns=tuple(columns))

@@ -1,0 +1,349 @@
+"""Make a plan: read the metadata, know the code, then let `planning` decide."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tidemill.config.sink import KafkaSink
+from tidemill.config.sparksettings import meaning
+from tidemill.connectors.archives.opening import open_reader
+from tidemill.errors import ConfigError, PlanError, nearest
+from tidemill.iceberg.catalog import open_metadata
+from tidemill.planning.allowlist import check_allowed
+from tidemill.planning.loops import check_loops
+from tidemill.planning.messages import check_messages
+from tidemill.planning.plan import BackfillPlan, BackfillRequest, Beginning
+from tidemill.planning.ranges import Margins, find_margins, input_range
+from tidemill.planning.resources import shuffles
+from tidemill.planning.risks import (
+    allowance_risks,
+    describe_lateness,
+    expiry_risks,
+    margin_risks,
+    range_risks,
+    rounding_risks,
+    total_windows,
+)
+from tidemill.planning.slices import DEFAULT_SLICE_ROWS, cut_by_rows, cut_by_width
+from tidemill.planning.statistics import SourceStatistics
+from tidemill.runtime.code.cache import KnownCode, digest, recall, remember
+from tidemill.runtime.code.loading import fingerprint, load_pipeline
+from tidemill.runtime.code.lookout import Looked, Seen, watching
+from tidemill.runtime.plans.pinning import check_columns, narrow, pin_source, snapshot_ages
+from tidemill.types import TimeRange, from_micros, micros_of, show_duration, show_instant, to_micros
+
+if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
+    from pyspark.sql import SparkSession
+
+    from tidemill.config.loader import LoadedConfig
+    from tidemill.config.pipeline import PipelineConfig
+    from tidemill.planning.analysis import PipelineFacts
+    from tidemill.planning.manifest import SourcePin
+    from tidemill.rows.columns import ArchiveReader
+
+
+@dataclass(frozen=True)
+class _Opened:
+    """The sources of a plan, opened for reading metadata."""
+
+    pins: dict[str, SourcePin]
+    readers: dict[str, ArchiveReader]
+    columns: dict[str, dict[str, str]]
+
+
+def make_plan(
+    loaded: LoadedConfig,
+    request: BackfillRequest,
+    now: datetime,
+    spark: SparkSession | None = None,
+) -> BackfillPlan:
+    """The dry run. ``now`` is frozen by the caller; Spark starts only for code not seen before."""
+    config = require_pipeline(loaded, request.pipeline)
+    shuffles(loaded.config.spark)  # a setting that is no number is refused before Spark starts
+    catalog = open_metadata(loaded)
+    code = code_fingerprint(loaded, request.pipeline)
+    known = recall(loaded.home, code)
+    with watching() as seen:
+        pipeline = None if known else load_pipeline(loaded, request.pipeline)
+    streams = pipeline.streams if pipeline else known.streams if known else ()
+    check_loops(loaded.config, request, streams)
+    opened = _open_sources(loaded, catalog, request, streams)
+    facts = _facts(loaded, request.pipeline, opened, known, spark, seen=seen)
+    if known is None or facts is not known.facts:
+        # It was analysed, for seconds: a table may have expired the snapshot meanwhile.
+        opened = _open_sources(loaded, catalog, request, streams)
+    allowed = check_allowed(request.pipeline, facts.usages, config.allow)
+    check_outputs(request.pipeline, config, facts)
+    warm_up = config.warm_up if request.warm_up is None else request.warm_up
+    look_ahead = config.look_ahead if request.look_ahead is None else request.look_ahead
+    times = [(name, sink.time) for name, sink in config.sinks.items()]
+    if request.live in (Beginning.EARLIEST, Beginning.LATEST):
+        margins = Margins(timedelta(), timedelta(), "the run begins with the log")
+    else:
+        margins = find_margins(facts, times, warm_up, look_ahead)
+    pins = {name: narrow(pin, facts.columns[name]) for name, pin in opened.pins.items()}
+    clocks: tuple[str, ...] = ()
+    if request.live is not None:
+        from tidemill.runtime.plans.liveplan import place
+        from tidemill.runtime.plans.logtimes import log_risks
+
+        pins = place(loaded, catalog, request.live, pins, to_micros(now))
+        clocks = log_risks(loaded, pins)
+    needed = _needed(request, margins, pins)
+    statistics = {
+        name: SourceStatistics(
+            tuple(
+                e
+                for _, e in opened.readers[name].extents(
+                    to_micros(needed.start), to_micros(needed.end)
+                )
+            )
+        )
+        for name in pins
+    }
+    windows = total_windows(window.size for window in facts.windows)
+    risks = (
+        *range_risks(needed, now, statistics),
+        *margin_risks(margins, warm_up, look_ahead, windows),
+        *allowance_risks(allowed),
+        *rounding_risks(facts.rounded),
+        *_differences(opened, pins, needed),
+        *expiry_risks(pins, snapshot_ages(catalog, pins, now)),
+        *clocks,
+    )
+    return BackfillPlan(
+        request=request,
+        created=now,
+        fingerprint=code,
+        facts=facts,
+        margins=margins,
+        input=needed,
+        boundaries=_boundaries(request, config, needed, statistics, pins),
+        pins=pins,
+        statistics=statistics,
+        risks=risks,
+        lateness={name: describe_lateness(pins[name], statistics[name]) for name in pins},
+    )
+
+
+def _differences(opened: _Opened, pins: dict[str, SourcePin], needed: TimeRange) -> Iterator[str]:
+    """How the files of each source differ, in the columns that the pipeline uses."""
+    for name, reader in opened.readers.items():
+        found = reader.differences(to_micros(needed.start), to_micros(needed.end))
+        used = {*pins[name].columns, pins[name].event_time}
+        yield from (f"{name}: {text}" for column, text in found.items() if column in used)
+
+
+def require_pipeline(loaded: LoadedConfig, name: str) -> PipelineConfig:
+    """The pipeline's section, or an error with the nearest name."""
+    found = loaded.config.pipelines.get(name)
+    if found is None:
+        raise ConfigError(
+            f"there is no pipeline {name!r}",
+            where=str(loaded.path),
+            fix=nearest(name, loaded.config.pipelines),
+        )
+    return found
+
+
+def code_fingerprint(loaded: LoadedConfig, name: str) -> str:
+    """The name of a pipeline's analysis, with what the YAML says about its inputs and Spark."""
+    config = loaded.config.pipelines[name]
+    sources = {key: value.model_dump_json() for key, value in config.sources.items()}
+    streams = {key: value.event_time for key, value in loaded.config.streams.items()}
+    conf = {key: str(value) for key, value in loaded.config.spark.conf.items()}
+    return fingerprint(loaded, name, [str(sources), str(streams), str(conf)])
+
+
+def _open_sources(
+    loaded: LoadedConfig, catalog: Catalog, request: BackfillRequest, streams: tuple[str, ...]
+) -> _Opened:
+    config = loaded.config.pipelines[request.pipeline]
+    pins, readers, columns = {}, {}, {}
+    _check_filter_targets(request, streams)
+    for source in streams:
+        if request.live is None:
+            pin = pin_source(loaded, catalog, request.pipeline, source, request)
+        else:
+            from tidemill.runtime.plans.liveplan import pin_live
+
+            trigger = request.trigger or config.trigger
+            pin = pin_live(loaded, catalog, source, request, trigger)
+        reader = open_reader(pin, catalog)
+        archive = loaded.config.streams[pin.stream].archive
+        found = reader.columns()
+        check_columns(pin, found, archive.region if archive else None)
+        reader.verify()
+        pins[source], readers[source], columns[source] = pin, reader, found
+    return _Opened(pins, readers, columns)
+
+
+def _check_filter_targets(request: BackfillRequest, streams: tuple[str, ...]) -> None:
+    for text in request.where:
+        target = re.match(r"^(\w+):", text)
+        if target and target[1] not in streams:
+            raise PlanError(
+                f"--where names the source {target[1]!r}", fix=nearest(target[1], streams)
+            )
+
+
+def _facts(
+    loaded: LoadedConfig,
+    name: str,
+    opened: _Opened,
+    known: KnownCode | None,
+    spark: SparkSession | None,
+    *,
+    seen: Seen,
+) -> PipelineFacts:
+    """From the cache, or by asking a small Spark session."""
+    columns = digest(opened.columns)
+    if known is not None and known.columns == columns:
+        return known.facts
+    from tidemill.runtime.code.analyst import analyse
+    from tidemill.runtime.spark.session import build_session
+    from tidemill.runtime.spark.settings import settled
+
+    session = spark or build_session(
+        loaded.config.spark.model_copy(update={"master": "local[1]"}),
+        1,
+        f"plan {name}",
+        log=_analysis_log(loaded.home),
+    )
+    try:
+        with settled(session, meaning(loaded.config.spark.conf)):
+            # As in a run, code is imported when there is a session: UDFs ask for its settings.
+            with watching() as again:
+                pipeline = load_pipeline(loaded, name)
+            seen.add(again)
+            facts = analyse(
+                session,
+                pipeline,
+                {source: opened.readers[source].schema() for source in pipeline.streams},
+                {source: opened.pins[source].event_time for source in pipeline.streams},
+                {source for source in pipeline.streams if opened.pins[source].meta},
+                seen=seen,
+            )
+    finally:
+        if spark is None:
+            session.stop()
+    analysed = KnownCode(pipeline.streams, columns, facts, Looked.now(seen))
+    remember(loaded.home, code_fingerprint(loaded, name), analysed)
+    return facts
+
+
+def _analysis_log(home: Path) -> Path:
+    folder = home / "analysis"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return Path(os.devnull)
+    return folder / "spark.log"
+
+
+def check_outputs(name: str, config: PipelineConfig, facts: PipelineFacts) -> None:
+    """The pipeline's outputs and the YAML's sinks must be the same, and their columns there."""
+    where = f"pipeline {name}"
+    for output in facts.schemas:
+        if output not in config.sinks:
+            raise PlanError(
+                f"the output {output!r} has no sink",
+                where=where,
+                fix=f"add it to sinks:; {nearest(output, config.sinks)}",
+            )
+    for output, sink in config.sinks.items():
+        if output not in facts.schemas:
+            raise PlanError(
+                f"the sink {output!r} has no output",
+                where=where,
+                fix=f"return it from the pipeline; {nearest(output, facts.schemas)}",
+            )
+        fields = {f["name"]: f["type"] for f in json.loads(facts.schemas[output])["fields"]}
+        for column in [*([sink.time] if sink.time else []), *sink.key]:
+            if column not in fields:
+                raise PlanError(
+                    f"the sink {output!r} names the column {column!r}, which its output lacks",
+                    where=where,
+                    fix=nearest(column, fields),
+                    column=column,
+                )
+        if sink.time and fields[sink.time] not in ("timestamp", "timestamp_ntz"):
+            raise PlanError(
+                f"the time {sink.time!r} of the sink {output!r} is a {fields[sink.time]}",
+                where=where,
+                fix="name a timestamp column",
+            )
+        if isinstance(sink, KafkaSink):
+            check_messages(output, facts.schemas[output], sink.key, where)
+
+
+def _needed(request: BackfillRequest, margins: Margins, pins: dict[str, SourcePin]) -> TimeRange:
+    """The ingest times to read of history; of a run that goes on live, as far as its seams."""
+    seams = [pin.leg.seam for pin in pins.values() if pin.leg is not None]
+    if seams and request.live is not Beginning.HISTORY:
+        return TimeRange(from_micros(min(seams)), from_micros(min(seams) + 1))
+    if seams:
+        start = request.range.start - margins.warm_up
+        skew = timedelta(microseconds=max(pin.skew for pin in pins.values()))
+        end = max(from_micros(max(seams)), start - skew + timedelta(milliseconds=1))
+        return TimeRange(start - skew, end)
+    return input_range(
+        request.range,
+        margins,
+        timedelta(microseconds=max(pin.lateness for pin in pins.values())),
+        timedelta(microseconds=max(pin.skew for pin in pins.values())),
+    )
+
+
+def _boundaries(
+    request: BackfillRequest,
+    config: PipelineConfig,
+    needed: TimeRange,
+    statistics: dict[str, SourceStatistics],
+    pins: dict[str, SourcePin],
+) -> tuple[int, ...]:
+    """The boundary list, over the part of the range that has rows in any source."""
+    low, high = to_micros(needed.start), to_micros(needed.end)
+    spans = [found.span for found in statistics.values() if found.span is not None]
+    if request.live is not None:
+        from tidemill.runtime.plans.liveplan import live_span
+
+        first = min((span[0] for span in spans), default=None)
+        low, high = live_span(request.live, needed.start, first, pins)
+        if low >= high:
+            return (low,)
+    elif spans:
+        low = max(low, min(span[0] for span in spans))
+        high = min(high, max(span[1] for span in spans))
+    elif not request.allow_empty:
+        names = ", ".join(statistics)
+        raise PlanError(
+            f"no source ({names}) has rows with ingest time in {needed}",
+            where=f"pipeline {request.pipeline}",
+            fix="check --from and --to and the filters; --allow-empty runs it all the same",
+        )
+    else:
+        high = min(high, low + micros_of(config.max_misalignment))
+    if request.slice is not None:
+        return cut_by_width((low, high), request.slice, config.max_misalignment)
+    extents = [extent for found in statistics.values() for extent in found.extents]
+    rows = DEFAULT_SLICE_ROWS if request.slice_rows is None else request.slice_rows
+    return cut_by_rows((low, high), extents, rows, config.max_misalignment)
+
+
+def describe_range(plan: BackfillPlan) -> str:
+    """One line about the input of a plan."""
+    first, last = from_micros(plan.boundaries[0]), from_micros(plan.boundaries[-1])
+    return (
+        f"{show_instant(first)} to {show_instant(last)} "
+        f"(warm-up {show_duration(plan.margins.warm_up)}, "
+        f"look-ahead {show_duration(plan.margins.look_ahead)}: {plan.margins.reason})"
+    )

@@ -1,0 +1,203 @@
+"""The late rows of a run: read from its table, counted, their delays set against all rows read."""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidemill.errors import PlanError, RunError, nearest
+from tidemill.iceberg.catalog import open_catalog
+from tidemill.planning.lateness import delay_histogram, latenesses_to_keep
+from tidemill.runfolder.folder import RunFolder
+from tidemill.runtime.reports.latereport import LateReport, LateRow, SourceLate
+from tidemill.types import FOREVER_MICROS, from_micros, show_instant
+
+if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
+
+    from tidemill.config.loader import LoadedConfig
+    from tidemill.planning.manifest import Manifest
+    from tidemill.runtime.registry import Registry
+
+LATE = "late"
+"""The reason that a longer lateness takes away; the others it does not."""
+_EXAMPLES = 3
+_FARTHEST_FIRST = [
+    ("far", "descending"),
+    *((name, "ascending") for name in ("partition", "offset", "ingest_time", "row")),
+]
+"""Rows equally far off come by position, so that the examples are the same each time."""
+_FARTHEST = 2**62
+_FIRST_YEAR = -62_135_596_800_000_000
+_RUNS_NAMED = 8
+
+
+@dataclass
+class _Gathered:
+    """What is known of one source while the table is read, once and in batches."""
+
+    reasons: Counter[str] = field(default_factory=Counter)
+    delays: list[pa.Array] = field(default_factory=list)
+    examples: dict[str, pa.Table] = field(default_factory=dict)
+
+    def add(self, rows: pa.Table) -> None:
+        """Take in rows of the source."""
+        delay = pc.subtract(_micros(rows.column("ingest_time")), _micros(rows.column("event_time")))
+        rows = rows.append_column("delay", delay).append_column("far", pc.abs(delay))
+        for reason in pc.unique(rows.column("reason")).to_pylist():
+            chosen = rows.filter(pc.equal(rows.column("reason"), reason))
+            self.reasons[reason] += len(chosen)
+            if reason == LATE:
+                self.delays.append(chosen.column("delay").combine_chunks())
+            held = self.examples.get(reason, chosen.slice(0, 0))
+            self.examples[reason] = pa.concat_tables([held, chosen]).sort_by(_FARTHEST_FIRST)[
+                :_EXAMPLES
+            ]
+
+    def sorted_delays(self) -> Any:
+        """Of the rows whose reason is `late`, as a sequence of whole microseconds."""
+        found = pa.concat_arrays(self.delays) if self.delays else pa.array([], pa.int64())
+        return found.take(pc.array_sort_indices(found)).to_numpy()
+
+    def example_rows(self) -> tuple[LateRow, ...]:
+        """Late ones first."""
+        reasons = sorted(self.examples, key=lambda reason: (reason != LATE, reason))
+        return tuple(_example(row) for reason in reasons for row in _rows(self.examples[reason]))
+
+
+def read_late(
+    loaded: LoadedConfig, registry: Registry, pipeline_or_run: str, source: str | None = None
+) -> LateReport:
+    """The report of a run, or of a pipeline's latest run that has a late table. No Spark."""
+    catalog = open_catalog(loaded)
+    manifest = _find(loaded, registry, catalog, pipeline_or_run)
+    if source is not None and source not in manifest.sources:
+        raise PlanError(
+            f"the run {manifest.run} has no source {source!r}",
+            fix=nearest(source, manifest.sources),
+            source=source,
+        )
+    gathered = {name: _Gathered() for name in manifest.sources}
+    for rows in _batches(catalog, manifest.late_table):
+        for name in pc.unique(rows.column("source")).to_pylist():
+            chosen = rows.filter(pc.equal(rows.column("source"), name))
+            gathered.setdefault(name, _Gathered()).add(chosen)
+    runs = _writers(loaded, registry, manifest)
+    totals = [registry.totals(run) for run in runs]
+    on_time = sum(each.on_time for each in totals)
+    decided = on_time + sum(found.reasons[LATE] for found in gathered.values())
+    wanted = manifest.sources if source is None else [source]
+    return LateReport(
+        run=manifest.run,
+        pipeline=manifest.pipeline,
+        table=manifest.late_table,
+        runs=runs,
+        read=sum(each.read for each in totals),
+        on_time=on_time,
+        dead=sum(each.dead for each in totals),
+        counted=tuple(manifest.sources),
+        sources=tuple(_source(manifest, name, gathered[name], decided) for name in wanted),
+    )
+
+
+def _source(manifest: Manifest, name: str, found: _Gathered, rows: int) -> SourceLate:
+    """``rows`` are all that were read and that a lateness decides about."""
+    pin, delays = manifest.sources[name], found.sorted_delays()
+    lateness = timedelta(microseconds=pin.lateness)
+    return SourceLate(
+        source=name,
+        lateness=lateness,
+        skew=timedelta(microseconds=pin.skew),
+        reasons=dict(sorted(found.reasons.items())),
+        histogram=delay_histogram(rows, lateness, delays),
+        keeping=latenesses_to_keep(rows, lateness, delays),
+        examples=found.example_rows(),
+    )
+
+
+def _find(loaded: LoadedConfig, registry: Registry, catalog: Catalog, name: str) -> Manifest:
+    """The manifest of the run that is meant."""
+    records = registry.runs()
+    if any(record.run == name for record in records):
+        return RunFolder.of(loaded.home, name).read_manifest()
+    if name not in loaded.config.pipelines:
+        known = [record.run for record in records[-_RUNS_NAMED:]]
+        raise RunError(
+            f"there is no pipeline or run {name!r}",
+            fix=nearest(name, [*loaded.config.pipelines, *known]),
+        )
+    for record in reversed(records):
+        if record.pipeline == name:
+            manifest = RunFolder.of(loaded.home, record.run).read_manifest()
+            if catalog.table_exists(manifest.late_table):
+                return manifest
+    raise RunError(
+        f"no run of {name!r} has a late table yet",
+        fix=f"'tidemill backfill {name}' starts one; 'tidemill runs' lists them",
+    )
+
+
+def _writers(loaded: LoadedConfig, registry: Registry, manifest: Manifest) -> tuple[str, ...]:
+    """The runs whose rows are in the late table; only one of --into may have several."""
+    if manifest.run in manifest.late_table:
+        return (manifest.run,)
+    found = []
+    for record in registry.runs():
+        with contextlib.suppress(RunError):
+            other = RunFolder.of(loaded.home, record.run).read_manifest()
+            if other.late_table == manifest.late_table:
+                found.append(record.run)
+    return tuple(found)
+
+
+def _batches(catalog: Catalog, name: str) -> Iterator[pa.Table]:
+    """The table's rows in pieces; a run that has not begun has no table, and no rows."""
+    from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
+
+    try:
+        table = catalog.load_table(name)
+    except (NoSuchTableError, NoSuchNamespaceError):
+        return
+    for batch in table.scan().to_arrow_batch_reader():
+        if batch.num_rows:
+            yield pa.Table.from_batches([batch])
+
+
+def _micros(times: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Microseconds, none so far off that a difference of two has no number."""
+    micros = pc.max_element_wise(times.cast(pa.int64()), -_FARTHEST)
+    return pc.min_element_wise(micros, _FARTHEST - 1)
+
+
+def _rows(table: pa.Table) -> list[dict[str, Any]]:
+    """With times as numbers: Python has none before the year 1 or after 9999."""
+    for name in ("ingest_time", "event_time"):
+        at = table.schema.get_field_index(name)
+        table = table.set_column(at, name, table.column(name).cast(pa.int64()))
+    found: list[dict[str, Any]] = table.to_pylist()
+    return found
+
+
+def _example(row: dict[str, Any]) -> LateRow:
+    return LateRow(
+        reason=row["reason"],
+        partition=row["partition"],
+        offset=row["offset"],
+        ingest_time=_moment(row["ingest_time"]),
+        event_time=_moment(row["event_time"]),
+        delay=timedelta(microseconds=row["delay"]),
+        row=row["row"],
+    )
+
+
+def _moment(micros: int) -> str:
+    if micros < _FIRST_YEAR:
+        return "before the year 1"
+    return "after the year 9998" if micros >= FOREVER_MICROS else show_instant(from_micros(micros))

@@ -1,0 +1,109 @@
+"""Where a run without an end stands: in history or live, its seam, its lag."""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from tidemill.errors import RunError
+from tidemill.planning.offsets import latest_entry
+from tidemill.runfolder.lag import Lag, read_lag, with_times
+from tidemill.runfolder.phases import Course, read_course
+from tidemill.types import SECOND, from_micros, show_instant
+
+if TYPE_CHECKING:
+    from tidemill.planning.manifest import Manifest
+    from tidemill.runfolder.folder import RunFolder
+    from tidemill.runtime.registry import RunTotals
+
+
+@dataclass(frozen=True)
+class Phase:
+    """The phase, the seam of every source, and how far each is behind its log or the clock."""
+
+    name: str  # history, live
+    seams: dict[str, int]
+    lags: dict[str, Lag] = field(default_factory=dict)
+    clock: int = 0  # rows that came behind a frontier that the clock had moved
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether the run gives what a backfill gives, as far as anybody knows."""
+        return self.clock == 0
+
+    def to_json(self) -> dict[str, Any]:
+        """As ``status --json`` prints it."""
+        return {
+            "phase": self.name,
+            "seams": {source: show_instant(from_micros(at)) for source, at in self.seams.items()},
+            "exact": self.is_exact,
+            "clock": self.clock,
+            "lag": {
+                source: _lag_json(lag, self.history(source)) for source, lag in self.lags.items()
+            },
+        }
+
+    def history(self, source: str) -> int | None:
+        """How much history (µs of ingest time) the source has before its seam; None beyond it."""
+        seam, lag = self.seams.get(source), self.lags.get(source)
+        if seam is None or lag is None or lag.frontier >= seam:
+            return None
+        return seam - lag.frontier
+
+
+def _lag_json(lag: Lag, history: int | None) -> dict[str, Any]:
+    return {
+        "seconds": round(lag.behind / SECOND, 3),
+        "rows": lag.rows,
+        "partition_seconds": {n: round(at / SECOND, 3) for n, at in lag.behinds.items()},
+        "seconds_to_seam": None if history is None else round(history / SECOND, 3),
+        "waiting": lag.waiting,
+        "since": None if lag.since is None else show_instant(from_micros(lag.since)),
+    }
+
+
+def read_phase(folder: RunFolder, manifest: Manifest, totals: RunTotals) -> Phase | None:
+    """The phase of a run; None for one that has an end."""
+    if manifest.ends:
+        return None
+    course = read_course(folder.path, manifest)
+    seams = course.seams()
+    is_live = course.is_live and (totals.frontier or 0) >= min(seams.values())
+    lags = _live_lags(folder, manifest)
+    if not is_live:
+        lags = {**_history_lags(folder, course, totals), **_beyond(lags, seams)}
+    return Phase(
+        "live" if is_live else "history",
+        seams if course.has_history else {},
+        lags,
+        totals.clock + manifest.inherited,
+    )
+
+
+def _live_lags(folder: RunFolder, manifest: Manifest) -> dict[str, Lag]:
+    """What the sources told of their logs."""
+    lags = {source: read_lag(folder.path, source) for source in manifest.sources}
+    return {
+        source: with_times(folder.path, source, lag)
+        for source, lag in lags.items()
+        if lag is not None
+    }
+
+
+def _beyond(lags: dict[str, Lag], seams: dict[str, int]) -> dict[str, Lag]:
+    """What was told at or after the seam; history that was laid on since is before it."""
+    return {source: lag for source, lag in lags.items() if lag.frontier >= seams[source]}
+
+
+def _history_lags(folder: RunFolder, course: Course, totals: RunTotals) -> dict[str, Lag]:
+    """How far each source is behind the clock while it reads history."""
+    now, reached = time.time_ns() // 1_000, dict[str, int]()
+    with suppress(OSError, ValueError, RunError):  # `status` tells what it can
+        entry = latest_entry(folder.checkpoint)
+        reached = entry.slowest() if entry else {}
+    return {
+        source: Lag(now, reached.get(source, totals.frontier or course.frontiers(source)[0]))
+        for source in course.manifest.sources
+    }

@@ -1,0 +1,1 @@
+"""The Spark session: Java, settings, Python workers."""

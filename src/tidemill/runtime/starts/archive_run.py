@@ -1,0 +1,190 @@
+"""`archive run`: follow live logs into their archives, as a run like every other.
+
+No code, no verdict: every record becomes a row. It goes on where the archive's last snapshot says
+that it ends, whichever run wrote that.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from tidemill.archive.progress import frontier_of, read_reached, topic_of
+from tidemill.config.places import table_key
+from tidemill.config.stream import IcebergArchive, KafkaLive
+from tidemill.connectors.archives.opening import log_schema
+from tidemill.connectors.logs.kafka.slices import first_moment
+from tidemill.errors import ConfigError, PlanError, nearest
+from tidemill.iceberg.catalog import open_catalog
+from tidemill.planning.manifest import Leg, Manifest, SinkPin, SourcePin
+from tidemill.planning.resources import parallelism, shuffles
+from tidemill.runtime.plans.liveplan import open_log, require_same_topic, require_seam
+from tidemill.runtime.plans.logs import kafka_pin
+from tidemill.types import BEGINNING, FOREVER, MILLISECOND, micros_of, show_duration, to_micros
+
+if TYPE_CHECKING:
+    from datetime import datetime, timedelta
+
+    from pyiceberg.catalog import Catalog
+
+    from tidemill.config.loader import LoadedConfig
+
+NAME = "archive"
+"""What the registry calls these runs, where others have their pipeline's name."""
+_WIDEST = 3_600_000_000
+
+
+def capture_name(streams: Sequence[str]) -> str:
+    """What the registry calls a run that follows these streams."""
+    return f"{NAME}:{'+'.join(dict.fromkeys(streams))}"
+
+
+def capture_asked(trigger: timedelta) -> dict[str, str]:
+    """What was asked for beside the streams, as a manifest keeps it."""
+    return {"trigger": show_duration(trigger)}
+
+
+def capture_manifest(
+    loaded: LoadedConfig, streams: Sequence[str], now: datetime, run: str, trigger: timedelta
+) -> Manifest:
+    """The manifest of a run that follows these streams."""
+    catalog = open_catalog(loaded)
+    _require_own_tables(loaded, streams)
+    pins = {
+        name: _pin(loaded, catalog, name, micros_of(trigger)) for name in dict.fromkeys(streams)
+    }
+    if not pins:
+        raise PlanError("no stream is named", fix="tidemill archive run STREAM")
+    frontier = min(pin.leg.seam for pin in pins.values() if pin.leg is not None)
+    return Manifest(
+        run=run,
+        pipeline=capture_name(streams),
+        mode=NAME,
+        config=str(loaded.path),
+        fingerprint="",
+        created=to_micros(now),
+        output=(to_micros(BEGINNING), to_micros(FOREVER)),
+        boundaries=(frontier,),
+        sources=pins,
+        sinks={name: _sink(loaded, pin) for name, pin in pins.items()},
+        late_table="",
+        dead_table="",
+        parallelism=parallelism(loaded.config.spark),
+        shuffles=shuffles(loaded.config.spark),
+        ends=False,
+        misalignment=_WIDEST,
+        code=False,
+    )
+
+
+def _require_own_tables(loaded: LoadedConfig, streams: Sequence[str]) -> None:
+    """Each stream of a run follows its log into a table of its own, also if the log is the same."""
+    tables: dict[tuple[str, ...], str] = {}
+    for name in dict.fromkeys(streams):
+        found = loaded.config.streams.get(name)
+        if found is None or not isinstance(found.archive, IcebergArchive):
+            continue
+        other = tables.setdefault(table_key(found.archive.table), name)
+        if other != name:
+            raise PlanError(
+                f"the streams {other!r} and {name!r} have one archive, the table "
+                f"{found.archive.table!r}: one of them would be lost",
+                where=f"stream {name}",
+                fix=f"follow one of them, 'tidemill archive run {other}', or give each its own "
+                "archive.table in the YAML",
+            )
+
+
+def _pin(loaded: LoadedConfig, catalog: Catalog, name: str, trigger: int) -> SourcePin:
+    stream = loaded.config.streams.get(name)
+    where = f"stream {name}"
+    if stream is None:
+        raise ConfigError(
+            f"there is no stream {name!r}",
+            where=str(loaded.path),
+            fix=nearest(name, loaded.config.streams),
+        )
+    archive, live = stream.archive, stream.live
+    if not isinstance(archive, IcebergArchive) or not isinstance(live, KafkaLive):
+        raise PlanError(
+            "archiving needs live: {type: kafka, …} and archive: {type: iceberg, …}", where=where
+        )
+    if archive.partition is None or archive.offset is None:
+        raise PlanError(
+            "an archive that follows a topic keeps every record's position",
+            where=where,
+            fix="name the columns: archive.partition and archive.offset",
+        )
+    pin = SourcePin(
+        stream=name,
+        kind="kafka",
+        location=archive.table,
+        event_time=stream.event_time,
+        ingest_time=archive.ingest_time,
+        lateness=0,
+        skew=0,
+        columns=(),
+        zone=stream.zone,
+        partition=archive.partition,
+        offset=archive.offset,
+        live=kafka_pin(loaded, name, live, trigger),
+        keep_all=True,
+    )
+    schema = log_schema(pin)
+    for column, key in ((stream.event_time, "event_time"), (archive.region, "archive.region")):
+        if column is not None and column not in schema.names:
+            raise ConfigError(
+                f"{key} names the column {column!r}, which records do not have",
+                where=where,
+                fix=nearest(column, schema.names),
+            )
+    pin = replace(pin, columns=tuple(schema.names))
+    return _placed(loaded, catalog, pin)
+
+
+def _placed(loaded: LoadedConfig, catalog: Catalog, pin: SourcePin) -> SourcePin:
+    """The pin with the place where the archive ends, or where the log begins."""
+    assert pin.live is not None
+    log = open_log(loaded, pin)
+    state = log.look_now()
+    pin = replace(pin, live=replace(pin.live, topic=state.topic))
+    if catalog.table_exists(pin.location):
+        table = catalog.load_table(pin.location)
+        reached = read_reached(table.metadata)
+        require_same_topic(pin, reached)
+        frontier = frontier_of(reached)
+        if frontier is not None:
+            positions = {str(number): found.next for number, found in sorted(reached.items())}
+            leg = Leg(frontier, positions=positions, topic=topic_of(reached))
+            require_seam(pin, leg, state)
+            return replace(pin, leg=leg)
+        if table.metadata.current_snapshot_id is not None:
+            raise PlanError(
+                f"{pin.location} has rows that no 'tidemill archive run' wrote: where it ends in "
+                "the log is not known",
+                where=f"stream {pin.stream}",
+                fix="archive into a new table, and move the old rows over",
+            )
+    assert pin.live is not None
+    frontier = first_moment(log, state, "earliest", pin.live.slack)
+    frontier = frontier // MILLISECOND * MILLISECOND
+    positions = {str(number): low for number, low in sorted(state.low.items())}
+    return replace(pin, leg=Leg(frontier, positions=positions))
+
+
+def _sink(loaded: LoadedConfig, pin: SourcePin) -> SinkPin:
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    archive = loaded.config.streams[pin.stream].archive
+    assert pin.partition is not None and pin.offset is not None
+    schema = from_arrow_schema(log_schema(pin), prefer_timestamp_ntz=True)
+    return SinkPin(
+        table=pin.location,
+        time=pin.ingest_time,
+        partition_by="hour",
+        schema=json.dumps(schema.jsonValue()),
+        region=archive.region if archive else None,
+        order=(pin.ingest_time, pin.partition, pin.offset),
+    )

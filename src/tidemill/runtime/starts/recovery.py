@@ -1,0 +1,244 @@
+"""A lost checkpoint: rebuild a run's state from the archive, and go on after its last commit.
+
+What a run has given after a batch follows from the batch's frontiers and its watermark: its cut
+(`planning/cuts.py`). Every commit tells the cut of its batch and of the batch before. History is
+replayed over what the code looks back, in such slices that the new run meets those cuts exactly,
+and what it gives up to a table's cut is discarded: the table has it already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidemill.connectors.sinks.iceberg.commit import RUN_IN_SUMMARY, property_name, read_stamp
+from tidemill.connectors.sinks.stamp import find_successor
+from tidemill.errors import PlanError, SourceError
+from tidemill.planning.cuts import Cut, Way, way_to
+from tidemill.planning.manifest import Leg
+from tidemill.rows.verdict import CLOCK
+from tidemill.types import MILLISECOND, from_micros, show_instant
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from pyiceberg.catalog import Catalog
+
+    from tidemill.connectors.sinks.iceberg.commit import BatchStamp
+    from tidemill.planning.manifest import Manifest, SourcePin
+    from tidemill.planning.offsets import BatchOffsets
+    from tidemill.planning.plan import BackfillPlan
+
+LATEST = "latest"
+
+
+@dataclass(frozen=True)
+class Lost:
+    """A lost run as its tables tell it; if it went on for another lost run, that one too."""
+
+    run: str
+    cuts: dict[str, Cut]  # by table: it has what comes before
+    end: BatchStamp  # the last commit
+
+
+def require_tables(manifest: Manifest) -> None:
+    """Only a table says how far a run came that wrote it."""
+    for name, sink in manifest.sinks.items():
+        if sink.topic is not None:
+            raise PlanError(
+                f"the output {name!r} goes to the topic {sink.topic!r}, which does not say how far "
+                "the lost run came",
+                where=f"pipeline {manifest.pipeline}",
+                fix="start a new run with --from: its messages carry another run id",
+            )
+
+
+def find_lost(
+    catalog: Catalog, manifest: Manifest, run: str, backfills: Collection[str] = ()
+) -> Lost:
+    """The lost run, and what each table of the pipeline has of it.
+
+    ``backfills`` are runs that have an end: they are not recovered, and never the latest one.
+    """
+    if run in backfills:
+        raise PlanError(
+            f"the run {run} is a backfill: it has an end, and is not recovered",
+            fix="start the backfill again; only live runs are recovered from the archive",
+        )
+    outputs = {sink.table for sink in manifest.sinks.values()}
+    names = sorted({*outputs, manifest.late_table, manifest.dead_table})
+    found = {name: catalog.load_table(name) for name in names if catalog.table_exists(name)}
+    if run == LATEST:
+        newest = [
+            (snapshot.timestamp_ms, snapshot.summary.additional_properties[RUN_IN_SUMMARY])
+            for table in found.values()
+            for snapshot in table.metadata.snapshots
+            if snapshot.summary
+            and RUN_IN_SUMMARY in snapshot.summary.additional_properties
+            and snapshot.summary.additional_properties[RUN_IN_SUMMARY] not in backfills
+        ]
+        run = max(newest, default=(0, ""))[1]
+    properties = {name: table.metadata.properties for name, table in found.items()}
+    if not any(property_name(run) in told for told in properties.values()):
+        raise PlanError(
+            f"no table of the pipeline has a commit of {f'run {run}' if run else 'any run'}",
+            fix="there is nothing to recover; 'tidemill run' with --from begins again where that "
+            "run began, without --from the rows since then are left out",
+        )
+    _require_last(run, properties)
+    return _lost(run, properties, names, outputs)
+
+
+def _require_last(run: str, properties: Mapping[str, Mapping[str, str]]) -> None:
+    """What a successor has given after the run is in the tables: only the successor knows it."""
+    for told in properties.values():
+        other = find_successor(told, run)
+        if other is not None:
+            raise PlanError(
+                f"the run {other} went on for {run}, and has written rows since",
+                fix=f"recover that one: --recover-from-archive {other}",
+                run=other,
+            )
+
+
+def _lost(
+    run: str, properties: Mapping[str, Mapping[str, str]], names: Iterable[str], outputs: set[str]
+) -> Lost:
+    """A run that itself went on for a lost one gave nothing of what that one had given."""
+    found = {name: read_stamp(told, run) for name, told in properties.items()}
+    stamps = {name: stamp for name, stamp in found.items() if stamp is not None}
+    end = max(stamps.values(), key=lambda stamp: stamp.batch)
+    cuts = cuts_of(stamps, names, outputs)
+    before = end.recovers
+    if before and any(property_name(before) in told for told in properties.values()):
+        older = _lost(before, properties, names, outputs)
+        cuts = {
+            name: max(cut, older.cuts[name], key=lambda cut: cut.order)
+            for name, cut in cuts.items()
+        }
+        if sum(older.end.frontiers.values()) > sum(end.frontiers.values()):
+            end = older.end
+    return Lost(run, cuts, end)
+
+
+def cuts_of(
+    stamps: Mapping[str, BatchStamp], names: Iterable[str], outputs: set[str]
+) -> dict[str, Cut]:
+    """What each table has of a run.
+
+    A table has all batches before the newest that any table was stamped with: a batch is begun when
+    the one before is committed everywhere. Of the newest batch it has all if it has its stamp. If
+    not, it lacks it: the driver may have died between two tables.
+    """
+    newest = max(stamps.values(), key=lambda stamp: stamp.batch)
+    has_it = {name for name, stamp in stamps.items() if stamp.batch == newest.batch}
+    apart = {*newest.apart, *(() if outputs <= has_it else newest.apart_before)}
+    if apart:
+        raise PlanError(
+            f"in the last commit of the lost run the uses of {', '.join(sorted(apart))} stood at "
+            "different places: what it had given beyond the slower one cannot be told apart",
+            fix="start a new run with --from, into another table, and compare",
+        )
+    if not newest.closed or set(newest.before) != set(newest.frontiers):
+        raise PlanError(
+            "the last commit of the lost run was made by an earlier Tidemill: it does not tell "
+            "which windows were closed before it",
+            fix="start a new run with --from, into another table, and compare",
+        )
+    was, now = newest.closed
+    whole, before = Cut(newest.frontiers, now), Cut(newest.before, was)
+    return {name: whole if name in has_it else before for name in names}
+
+
+def output_start(lost: Lost, plan: BackfillPlan) -> datetime:
+    """The earliest output that may not have been given: later input can still be part of it."""
+    oldest = min(cut.watermark for cut in lost.cuts.values()) * MILLISECOND
+    return from_micros(oldest) - plan.margins.look_ahead - timedelta(milliseconds=1)
+
+
+def recover(manifest: Manifest, lost: Lost) -> Manifest:
+    """The manifest of a run that goes on where the lost one ended.
+
+    Outputs are told apart by batches, so the run has a batch that ends at each of their cuts. Late
+    and dead rows tell their own ingest time.
+    """
+    if set(lost.end.frontiers) != set(manifest.sources):
+        raise PlanError(
+            f"the lost run read {', '.join(sorted(lost.end.frontiers))}, the pipeline reads "
+            f"{', '.join(sorted(manifest.sources))}",
+            fix="restore the pipeline's code, or start a new run",
+        )
+    outputs = [lost.cuts[sink.table] for sink in manifest.sinks.values()]
+    way = way_to([cut for n, cut in enumerate(outputs) if cut not in outputs[:n]], manifest.delays)
+    lows = [min(step.values()) - MILLISECOND for step in way.steps]
+    begin = min(manifest.boundaries[0], *lows)  # every source has a mark before the first step
+    sources = {name: _leg(manifest, name, way, lost.end, begin) for name in manifest.sources}
+    ends = [pin.leg.seam for pin in sources.values() if pin.leg is not None]
+    return replace(
+        manifest,
+        sources=sources,
+        boundaries=(begin, max(ends)),
+        steps=way.steps,
+        discard=lost.cuts,
+        recovers=lost.run,
+    )
+
+
+def _leg(manifest: Manifest, name: str, way: Way, last: BatchStamp, begin: int) -> SourcePin:
+    """The source's own way to the lost run's end: shared boundaries, and the steps."""
+    pin = manifest.sources[name]
+    assert pin.leg is not None
+    end = last.frontiers[name]
+    if pin.leg.seam < end:
+        raise SourceError(
+            f"the archive reaches {show_instant(from_micros(pin.leg.seam))}, the lost run had read "
+            f"to {show_instant(from_micros(end))}",
+            where=f"stream {pin.stream}",
+            fix=f"let 'tidemill archive run {pin.stream}' follow the log that far, then try again",
+        )
+    whole = way.whole.get(name, [])
+    shared = {
+        b
+        for b in manifest.boundaries
+        if begin < b < end and not any(low < b < high for low, high in whole)
+    }
+    own = sorted({*shared, *(step[name] for step in way.steps), end})
+    positions = last.positions.get(name)
+    if positions is None:  # it was still in history: so is what comes next
+        rest = [b for b in manifest.boundaries if own[-1] < b < pin.leg.seam]
+        leg = replace(pin.leg, boundaries=(begin, *own, *rest))
+        return replace(pin, leg=leg)
+    leg = Leg(
+        seam=end,
+        snapshot=pin.leg.snapshot,
+        schema_id=pin.leg.schema_id,
+        positions=positions,
+        boundaries=(begin, *own),
+    )
+    return replace(pin, leg=leg)
+
+
+def not_given_aside(cut: Cut | None, before: BatchOffsets | None, rows: pa.Table) -> pa.Table:
+    """Of a batch's late or dead rows those that the table does not have yet.
+
+    Only in history the ingest time tells it: beyond the cut a row may come behind its frontier.
+    """
+    for source, end in (cut.frontiers if cut else {}).items():
+        if before is None or before.furthest(source) < end:
+            moment = pa.scalar(end, pa.timestamp("us", "UTC"))
+            of_source = pc.equal(rows.column("source"), source)
+            older = pc.less(rows.column("ingest_time"), moment)
+            rows = rows.filter(pc.invert(pc.fill_null(pc.and_(of_source, older), False)))
+    return rows
+
+
+def clock_rows(catalog: Catalog, late_table: str) -> int:
+    """How many rows of a late table came behind a frontier that the clock had moved."""
+    if not catalog.table_exists(late_table):
+        return 0
+    return catalog.load_table(late_table).scan(f"reason == '{CLOCK}'").count()

@@ -1,0 +1,175 @@
+"""Before a driver starts: is the run's checkpoint the one that its tables were written from?
+
+Spark's checkpoint says which batch comes next, and what the batches before it held. A checkpoint
+that is older than the tables (a run's folder restored from a copy, a deleted checkpoint, a disk
+that lost its last writes) would decide other batches under numbers that the tables have already.
+So each table's stamp is compared with the offset log, and with the journal of a rewound run; the
+registry knows the last batch too, also where a batch committed nothing, or wrote to a topic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from tidemill.connectors.sinks.stamp import BatchStamp, difference, read_stamp
+from tidemill.errors import PlanError
+from tidemill.runfolder.journal import read_journal
+from tidemill.runtime.driving.taken_slices import read_batch
+from tidemill.runtime.starts.naming import show_options
+from tidemill.types import from_micros, show_instant
+
+if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
+
+    from tidemill.planning.manifest import Manifest
+    from tidemill.planning.offsets import BatchOffsets
+    from tidemill.runfolder.folder import RunFolder
+    from tidemill.runtime.registry import Registry
+
+
+def stamp_of(
+    run: str,
+    batch: int,
+    before: BatchOffsets | None,
+    now: BatchOffsets,
+    begun: Mapping[str, int] | None = None,
+) -> BatchStamp:
+    """The stamp of a batch, from its entry in the offset log and the one before.
+
+    ``begun`` is where the sources began, for a first batch. Without both, the begin is not told.
+    """
+    return BatchStamp(
+        run,
+        batch,
+        now.slowest(),
+        now.watermark,
+        before={**(begun or {}), **(before.slowest() if before else {})},
+        positions={
+            source: end.positions for source, end in now.ends.items() if end.positions is not None
+        },
+        apart=now.apart(),
+        apart_before=before.apart() if before else (),
+    )
+
+
+def require_checkpoint(
+    manifest: Manifest, folder: RunFolder, catalog: Catalog, registry: Registry
+) -> dict[str, BatchStamp]:
+    """The tables' stamps of this run, by table, all of which the checkpoint knows.
+
+    Driver, before Spark starts. One that the checkpoint does not know, or knows otherwise, means
+    that the checkpoint is older than the table: an error that says what to do.
+    """
+    stamps = dict(_stamps(manifest, catalog))
+    for table, stamp in stamps.items():
+        wrong = _contradiction(folder, stamp)
+        if wrong is not None:
+            raise _older(manifest, f"the table {table} has batch {stamp.batch}", wrong, stamps)
+    newest = registry.newest_batch(manifest.run)
+    if newest is not None:
+        number, frontier = newest
+        known = _known_frontiers(folder, number)
+        what = f"the registry knows batch {number}"
+        if known is None and number > _last(folder):
+            raise _older(manifest, what, _beyond(folder), stamps)
+        if known is not None and min(known.values()) != frontier:
+            raise _older(manifest, what, "in the checkpoint it ends elsewhere", stamps)
+    return stamps
+
+
+def _stamps(manifest: Manifest, catalog: Catalog) -> Iterator[tuple[str, BatchStamp]]:
+    from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
+
+    names = [sink.table for sink in manifest.sinks.values() if sink.topic is None]
+    for name in filter(None, [*names, manifest.late_table, manifest.dead_table]):
+        try:
+            properties = catalog.load_table(name).metadata.properties
+        except (NoSuchTableError, NoSuchNamespaceError):
+            continue
+        stamp = read_stamp(properties, manifest.run)
+        if stamp is not None:
+            yield name, stamp
+
+
+def _contradiction(folder: RunFolder, stamp: BatchStamp) -> str | None:
+    """What the checkpoint says instead of the stamp; None: it agrees, or is long past it."""
+    entry = read_batch(folder.checkpoint, stamp.batch)
+    if entry is not None:
+        before = read_batch(folder.checkpoint, stamp.batch - 1)
+        known = stamp_of(stamp.run, stamp.batch, before, entry)
+        return (
+            None
+            if stamp.is_same(known)
+            else f"the checkpoint has another: {difference(stamp, known)}"
+        )
+    if stamp.batch <= _last(folder):
+        return None  # Spark keeps the entries of the last batches only
+    known_ends = _journal(folder).get(stamp.batch)
+    if known_ends is None:
+        return _beyond(folder)
+    return None if known_ends == stamp.frontiers else "before the rewind it ended elsewhere"
+
+
+def _known_frontiers(folder: RunFolder, batch: int) -> dict[str, int] | None:
+    entry = read_batch(folder.checkpoint, batch)
+    if entry is not None:
+        return entry.slowest()
+    return _journal(folder).get(batch) if batch > _last(folder) else None
+
+
+def _journal(folder: RunFolder) -> dict[int, dict[str, int]]:
+    """The batches of a rewound run, if the checkpoint is the one that the rewind left.
+
+    A rewind leaves the entry of the first batch that it noted; a checkpoint without it is older.
+    """
+    journal = read_journal(folder.path)
+    return journal if journal and min(journal) <= _last(folder) else {}
+
+
+def _beyond(folder: RunFolder) -> str:
+    last = _last(folder)
+    return "the checkpoint has none" if last < 0 else f"the checkpoint ends with batch {last}"
+
+
+def _last(folder: RunFolder) -> int:
+    found = (folder.checkpoint / "offsets").glob("[0-9]*")
+    return max((int(path.name) for path in found if path.name.isdecimal()), default=-1)
+
+
+def _older(
+    manifest: Manifest, what: str, wrong: str, stamps: Mapping[str, BatchStamp]
+) -> PlanError:
+    run = manifest.run
+    return PlanError(
+        f"{what} of this run, but {wrong}. The checkpoint is older than what the run wrote: from "
+        "it the run would write other rows under old numbers, and lose them",
+        where=f"run {run}",
+        fix="restore the newest copy of the run's folder; if there is none, "
+        f"{_way_out(manifest, bool(stamps))}",
+        run=run,
+    )
+
+
+def _way_out(manifest: Manifest, has_commits: bool) -> str:
+    run, command = manifest.run, f"tidemill run {manifest.pipeline}"
+    if not manifest.code:
+        streams = " ".join(manifest.sources)
+        return (
+            f"'tidemill cancel {run}', then 'tidemill archive run {streams}': a new run goes on "
+            "where the table ends"
+        )
+    if manifest.ends:
+        return f"'tidemill cancel {run}', and start the backfill again"
+    if any(sink.topic is not None for sink in manifest.sinks.values()):
+        return f"'tidemill cancel {run}', and start a new run with --from"
+    if not has_commits:
+        begin = show_instant(from_micros(manifest.boundaries[0]))
+        return (
+            f"'tidemill cancel {run}', and begin again where it began, '{command} --from {begin}"
+            f"{show_options(manifest)}': no table has rows of it yet"
+        )
+    return (
+        f"'{command} --recover-from-archive {run}{show_options(manifest)}' goes on after its last "
+        "commit"
+    )

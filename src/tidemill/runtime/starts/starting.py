@@ -1,0 +1,151 @@
+"""Start runs: of pipelines and of archives; the run of a name goes on, if there is one."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from tidemill.errors import PlanError, RunError
+from tidemill.iceberg.catalog import open_catalog
+from tidemill.planning.manifesting import pipeline_manifest
+from tidemill.runfolder.folder import RunFolder, new_run_id
+from tidemill.runtime.plans.planner import make_plan
+from tidemill.runtime.registry import open_registry
+from tidemill.runtime.starts.beginning import is_begun, write_run
+from tidemill.runtime.starts.guards import one_start_at_a_time, require_only_live_run, require_place
+from tidemill.runtime.starts.naming import asked_of, check_name, find_named
+from tidemill.runtime.starts.recovery import (
+    LATEST,
+    find_lost,
+    output_start,
+    recover,
+    require_tables,
+)
+from tidemill.runtime.starts.takeover import Takeover
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from tidemill.config.loader import LoadedConfig
+    from tidemill.planning.manifest import Manifest
+    from tidemill.planning.plan import BackfillPlan, BackfillRequest
+    from tidemill.runtime.registry import Registry
+
+
+@dataclass(frozen=True)
+class Starter:
+    """Gives manifests that may be driven: of new runs, or of the run that a name stands for."""
+
+    loaded: LoadedConfig
+
+    def begin(
+        self, asked: BackfillRequest, name: str | None, spark: SparkSession | None
+    ) -> Manifest:
+        """A run of a pipeline. Without a run of that name one is planned, and then has the name."""
+        found = self._named(name, asked.pipeline, asked_of(asked))
+        if found is not None:
+            return found
+        return self.prepare(make_plan(self.loaded, asked, datetime.now(UTC), spark), name)
+
+    def prepare(self, plan: BackfillPlan, name: str | None = None) -> Manifest:
+        """Fix a plan as a new run, if its place is free."""
+        if name is not None:
+            check_name(name)
+        made = pipeline_manifest(self.loaded, plan, new_run_id(plan.created))
+        made = replace(made, name=name, asked=asked_of(plan.request))
+        home, catalog = self.loaded.home, open_catalog(self.loaded)
+        with one_start_at_a_time(home):
+            require_place(catalog, made, plan.request, home)
+            write_run(self.loaded, made)
+        return made
+
+    def recover(
+        self,
+        plan: Callable[[datetime], BackfillPlan],
+        lost: str,
+        name: str | None,
+        *,
+        changed_code: bool,
+    ) -> Manifest:
+        """A run that goes on for a lost one; ``plan`` tells how, from a time of output on."""
+        home, catalog, registry = self.loaded.home, open_catalog(self.loaded), self._registry
+        if name is not None:
+            check_name(name)
+        first = plan(datetime.now(UTC))
+        draft = pipeline_manifest(self.loaded, first, new_run_id(first.created))
+        require_tables(draft)
+        with contextlib.suppress(RunError):
+            lost = registry.get(lost).run  # it may be told by its name
+        backfills = {found.run for found in registry.runs() if found.mode == "backfill"}
+        found = find_lost(catalog, draft, lost, backfills).run
+        if lost == LATEST and not changed_code:
+            _require_lost(RunFolder.of(home, found))
+        lost = found
+        takeover = Takeover(home, registry, draft.pipeline, lost, changed_code)
+        with one_start_at_a_time(home), takeover.held():
+            require_only_live_run(draft, home, lost)
+            last = find_lost(catalog, draft, lost)  # nobody adds to it any more
+            final = plan(output_start(last, first))
+            made = recover(pipeline_manifest(self.loaded, final, draft.run), last)
+            made = replace(made, name=name, asked=asked_of(final.request))
+            takeover.require_same_code(made, last.end.code)
+            made = takeover.inherit(made, catalog)
+            write_run(self.loaded, made, lost)
+            takeover.give_up(made.run)
+        return made
+
+    @property
+    def _registry(self) -> Registry:
+        return open_registry(self.loaded.home)
+
+    def follow(self, streams: Sequence[str], trigger: timedelta, name: str | None) -> Manifest:
+        """A run that follows logs into their archives."""
+        from tidemill.runtime.starts.archive_run import capture_asked, capture_name
+
+        found = self._named(name, capture_name(streams), capture_asked(trigger))
+        return found or self.capture(streams, trigger, name)
+
+    def capture(
+        self,
+        streams: Sequence[str],
+        trigger: timedelta,
+        name: str | None,
+        follows: str | None = None,
+    ) -> Manifest:
+        """A new run that follows logs; it takes over the name of the run that it ``follows``."""
+        from tidemill.runtime.starts.archive_run import capture_asked, capture_manifest
+
+        now = datetime.now(UTC)
+        made = capture_manifest(self.loaded, streams, now, new_run_id(now), trigger)
+        made = replace(made, name=name, asked=capture_asked(trigger))
+        write_run(self.loaded, made, follows)
+        return made
+
+    def outgrow(self, manifest: Manifest) -> Manifest:
+        """A new run that goes on, under the same name, where one has met new fields."""
+        live = next(pin.live for pin in manifest.sources.values() if pin.live is not None)
+        trigger = timedelta(microseconds=live.trigger)
+        return self.capture(list(manifest.sources), trigger, manifest.name, manifest.run)
+
+    def _named(self, name: str | None, pipeline: str, asked: dict[str, Any]) -> Manifest | None:
+        if name is None:
+            return None
+        found = find_named(self.loaded.home, name, pipeline, asked)
+        if found is None or not is_begun(self.loaded, found):
+            return None
+        return found
+
+
+def _require_lost(folder: RunFolder) -> None:
+    """Who names no run means one whose checkpoint is gone, not one that can simply go on."""
+    run = folder.path.name
+    if (folder.checkpoint / "offsets").exists():
+        raise PlanError(
+            f"the latest run {run} has its folder and its checkpoint: it is not lost",
+            fix=f"'tidemill resume {run}' goes on exactly where it was; if that is refused, "
+            f"'--recover-from-archive {run}' rebuilds it from the archive",
+            run=run,
+        )

@@ -1,1 +1,0 @@
-"""Message-fed reading: a log of requests, and the files that they name."""

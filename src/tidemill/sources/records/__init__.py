@@ -1,1 +1,0 @@
-"""Records of a log, decoded: one verdict per record, for live runs and the archive alike."""
