@@ -21,7 +21,8 @@ from tests.kafka.broker import Broker
 from tests.live import yard as live_yard
 from tests.reliability.scenario import Yard
 from tidemill.connectors.sinks.contract import ROW
-from tidemill.connectors.sinks.kafka.producing import TopicTarget, drop_repeats
+from tidemill.connectors.sinks.kafka.producing import TopicTarget
+from tidemill.connectors.sinks.kafka.repeats import drop_repeats
 from tidemill.connectors.sinks.writing import BatchWriter
 from tidemill.errors import ConfigError, PlanError, SinkError
 from tidemill.iceberg.catalog import open_catalog

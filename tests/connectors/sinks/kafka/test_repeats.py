@@ -6,7 +6,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidemill.connectors.sinks.kafka.producing import drop_repeats
+from tidemill.connectors.sinks.kafka.repeats import drop_repeats
 
 
 @dataclass(frozen=True)
