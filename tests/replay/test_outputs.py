@@ -4,6 +4,7 @@ import json
 import threading
 import time
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -83,6 +84,23 @@ def test_late_and_dead_rows_keep_their_position_and_content(
         assert row["ingest_time"] == known["ingest_ts"]
         assert row["event_time"] == known["event_ts"]
         assert json.loads(row["row"])["amount"] == known["amount"]
+
+
+def test_adjacent_ranges_into_one_table_have_each_late_and_dead_row_once(
+    spark: "SparkSession", tmp_path: Path
+) -> None:
+    """Each reads beyond its range; a row belongs to the range that its ingest time lies in."""
+    project = make_project(tmp_path, sums, {"plays": log(table(events()))}, time="t")
+    edges = [T0 - timedelta(hours=1), T0 + timedelta(minutes=80), T0 + timedelta(hours=4)]
+    asides = [
+        replay(spark, project, start=start, end=end, slice="1h", into="marts.both")
+        for start, end in pairwise(edges)
+    ]
+    read = sum(found.result.totals.late + found.result.totals.dead for found in asides)
+    kept = [(row["partition"], row["offset"]) for row in asides[-1].late.to_pylist()]
+    kept += [(row["partition"], row["offset"]) for row in asides[-1].dead.to_pylist()]
+    assert sorted(kept) == sorted((r["part"], r["off"]) for r in events() if not on_time(r))
+    assert read > len(kept), "the two ranges read some of them twice"
 
 
 def test_a_sink_without_time_keeps_events_of_the_range(

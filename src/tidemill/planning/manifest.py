@@ -160,6 +160,15 @@ class Manifest:
         return TimeRange(from_micros(self.output[0]), from_micros(self.output[1]))
 
     @property
+    def aside(self) -> tuple[int, int] | None:
+        """Ingest times of the late and dead rows that the run keeps; None: of all that it reads.
+
+        Tables of its own get every row. Tables that other runs write too get the rows of the run's
+        range and no others, or those of a warm-up would be there once for every run.
+        """
+        return None if self.ends and self.run in self.late_table else self.output
+
+    @property
     def created_at(self) -> datetime:
         """The run's frozen 'now'."""
         return from_micros(self.created)

@@ -16,6 +16,7 @@ from tidemill.connectors.sinks.iceberg.commit import property_name
 from tidemill.connectors.sinks.iceberg.tables import ensure_table
 from tidemill.errors import ConfigError, PlanError
 from tidemill.planning.plan import BackfillPlan
+from tidemill.rows.verdict import SIDE_SCHEMA
 from tidemill.runfolder.folder import RunFolder
 from tidemill.runtime.registry import RunState
 from tidemill.runtime.starts.guards import count_rows, require_only_live_run
@@ -69,6 +70,22 @@ def test_into_a_table_that_has_rows_of_the_range(shop, moments, refused):
             shop.project.prepare(plan)
         assert "--append" in raised.value.fix
         assert shop.project.runs() == []
+    else:
+        shop.project.prepare(plan)
+    shop.project.prepare(backfill(shop, into="marts.again", append=True))
+
+
+@pytest.mark.parametrize("name", ["marts.again__late", "marts.again__dead"])
+@pytest.mark.parametrize(("moment", "refused"), [(HOUR, True), (-HOUR, False), (2 * HOUR, False)])
+def test_into_a_table_whose_late_or_dead_rows_of_the_range_are_there(shop, name, moment, refused):
+    """They belong to a range by their ingest time."""
+    made = ensure_table(shop.catalog, name, SIDE_SCHEMA, None, "none")
+    row = {"source": "plays", "reason": "late", "ingest_time": T0 + moment}
+    made.append(pa.Table.from_pylist([row], SIDE_SCHEMA))
+    plan = backfill(shop, into="marts.again")
+    if refused:
+        with pytest.raises(PlanError, match=f"{name}' has rows with ingest_time in"):
+            shop.project.prepare(plan)
     else:
         shop.project.prepare(plan)
     shop.project.prepare(backfill(shop, into="marts.again", append=True))

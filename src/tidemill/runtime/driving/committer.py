@@ -275,9 +275,19 @@ class Committer:
             (self.manifest.late_table, aside.filter(pc.invert(dead))),
             (self.manifest.dead_table, aside.filter(dead)),
         ):
-            fresh = not_given_aside(self.manifest.discard.get(name), before, rows)
+            kept = ingested_in(self.manifest.aside, rows)
+            fresh = not_given_aside(self.manifest.discard.get(name), before, kept)
             if len(fresh):
                 table = self.catalog.load_table(name)
                 files = write_files(table.metadata, table.io, fresh.combine_chunks())
                 known = self._known(name, table.metadata)
                 commit_files(self.catalog, name, stamp, files, known=known)
+
+
+def ingested_in(span: tuple[int, int] | None, rows: pa.Table) -> pa.Table:
+    """The rows with an ingest time in the span."""
+    if span is None:
+        return rows
+    low, high = (pa.scalar(moment, pa.timestamp("us", "UTC")) for moment in span)
+    times = rows.column("ingest_time")
+    return rows.filter(pc.and_(pc.greater_equal(times, low), pc.less(times, high)))

@@ -71,6 +71,10 @@ def require_place(
     for sink in manifest.sinks.values():
         if sink.table in found:
             _require_no_rows(found[sink.table], sink.table, sink.time, span, home)
+    aside = max(manifest.output[0], manifest.boundaries[0]), manifest.output[1]
+    for name in (manifest.late_table, manifest.dead_table):
+        if name in found:
+            _require_no_rows(found[name], name, "ingest_time", aside, home)
 
 
 def _existing(catalog: Catalog, manifest: Manifest) -> dict[str, Table]:
