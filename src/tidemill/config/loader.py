@@ -97,7 +97,7 @@ def _check_sinks(pipeline: PipelineConfig, document: Document, at: tuple[str, ..
     places: set[Place] = set()
     for sink in pipeline.sinks.values():
         written = sink.writes(sink.target)
-        for place in written.keys() & places:
+        for place in (each for each in written if each in places):
             raise document.error(at, f"two outputs write {written[place]}", "give each its own")
         places |= written.keys()
 

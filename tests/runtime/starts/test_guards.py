@@ -201,7 +201,7 @@ def test_a_pipeline_that_writes_its_own_source(shop, name):
 
 def test_a_pipeline_whose_late_rows_would_go_to_its_source(shop):
     looped = shop.variant(("table: logs.plays", "table: marts.sums__late"))
-    with pytest.raises(PlanError, match=r"writes the table 'marts\.sums__late', the archive of"):
+    with pytest.raises(PlanError, match=r"writes the table 'marts\.sums__late', from which its"):
         looped.project.plan("sums", FROM, TO)
 
 

@@ -58,15 +58,15 @@ class Stage:
         keys = {**self.server, "dbname": self.server["database"]}
         del keys["database"]
         with psycopg.connect(**keys, autocommit=True) as connection:
-            found = connection.execute(text.replace("SCHEMA", self.schema))  # type: ignore[arg-type]
+            found = connection.execute(text.replace("$S", self.schema))  # type: ignore[arg-type]
             return found.fetchall() if found.description else []
 
     def rows(self, columns: str = "id, name") -> list[tuple[Any, ...]]:
-        return sorted(self.query(f"SELECT {columns} FROM SCHEMA.plays"))
+        return sorted(self.query(f"SELECT {columns} FROM $S.plays"))
 
     def staged(self) -> int:
         (found,) = self.query(
-            "SELECT count(*) FROM pg_tables WHERE schemaname = 'SCHEMA' "
+            "SELECT count(*) FROM pg_tables WHERE schemaname = '$S' "
             "AND tablename LIKE 'tidemill_stage_%'"
         )
         return int(found[0])

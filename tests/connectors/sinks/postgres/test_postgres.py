@@ -127,9 +127,9 @@ def test_staged_rows_that_a_crash_of_the_server_took_stop_the_run(stage):
     sink = stage.ready()
     written = write(sink, table(A, B))
     ((name,),) = stage.query(
-        "SELECT tablename FROM pg_tables WHERE schemaname = 'SCHEMA' AND tablename LIKE '%stage%'"
+        "SELECT tablename FROM pg_tables WHERE schemaname = '$S' AND tablename LIKE '%stage%'"
     )
-    stage.query(f"TRUNCATE SCHEMA.{name}")  # as recovery does with tables outside of the log
+    stage.query(f"TRUNCATE $S.{name}")  # as recovery does with tables outside of the log
     with pytest.raises(SinkError, match="a task wrote 2 rows, 0 of them are left"):
         sink.commit(stamp(0), written)
     assert (stage.rows(), sink.stamps()) == ([], {})
@@ -192,7 +192,7 @@ def test_two_drivers_commit_a_batch_once(stage):
 def test_upsert_keeps_the_latest_row_of_a_key_however_rows_are_cut(stage):
     rows = [(1, 10, "a"), (1, 30, "b"), (2, 5, "x"), (1, 20, "c"), (2, 6, "y")]
     for cuts in ([5], [1, 1, 1, 1, 1], [2, 3], [3, 2]):
-        stage.query("DROP SCHEMA IF EXISTS SCHEMA CASCADE")
+        stage.query("DROP SCHEMA IF EXISTS $S CASCADE")
         sink = stage.ready(mode="upsert", key=["id"], time="at")
         at = 0
         for batch, size in enumerate(cuts):
@@ -263,12 +263,12 @@ def test_every_type_comes_back_as_it_was(stage):
 
     rows = pa.Table.from_pylist([row, odd], schema=arrow_schema(sink.pin))
     sink.commit(stamp(0), write(sink, rows))
-    first, second = stage.query("SELECT * FROM SCHEMA.plays ORDER BY b")
+    first, second = stage.query("SELECT * FROM $S.plays ORDER BY b")
     assert dict(zip(shape, first, strict=True)) == row | {"m": {"k": 1.5}}
     assert second[5] == math.inf
     assert math.isnan(second[6])
     assert {value for n, value in enumerate(second) if n not in (5, 6)} == {None}
-    kinds = "SELECT data_type FROM information_schema.columns WHERE table_schema = 'SCHEMA'"
+    kinds = "SELECT data_type FROM information_schema.columns WHERE table_schema = '$S'"
     kinds += " AND table_name = 'plays' ORDER BY ordinal_position"
     assert [kind for (kind,) in stage.query(kinds)][-4:-1] == ["jsonb"] * 3
 
@@ -289,7 +289,7 @@ def test_every_type_comes_back_as_it_was(stage):
     ],
 )
 def test_a_table_that_does_not_fit(stage, ddl, message):
-    stage.query(f"CREATE SCHEMA SCHEMA; CREATE TABLE SCHEMA.plays ({ddl})")
+    stage.query(f"CREATE SCHEMA $S; CREATE TABLE $S.plays ({ddl})")
     with pytest.raises(SinkError, match=message) as raised:
         stage.ready()
     assert raised.value.where == f"postgres:{stage.schema}.plays"
@@ -297,7 +297,7 @@ def test_a_table_that_does_not_fit(stage, ddl, message):
 
 def test_a_table_with_wider_and_other_columns_is_taken(stage):
     stage.query(
-        "CREATE SCHEMA SCHEMA; CREATE TABLE SCHEMA.plays (more serial, name varchar(3), "
+        "CREATE SCHEMA $S; CREATE TABLE $S.plays (more serial, name varchar(3), "
         "at timestamptz NOT NULL, id numeric, note text)"
     )
     sink = stage.ready()
@@ -311,9 +311,7 @@ def test_a_table_with_wider_and_other_columns_is_taken(stage):
 
 
 def test_a_key_that_is_not_unique_in_the_table(stage):
-    stage.query(
-        "CREATE SCHEMA SCHEMA; CREATE TABLE SCHEMA.plays (id int8, at timestamptz, name text)"
-    )
+    stage.query("CREATE SCHEMA $S; CREATE TABLE $S.plays (id int8, at timestamptz, name text)")
     with pytest.raises(SinkError, match=r"the key \(id\) is not unique") as raised:
         stage.ready(mode="upsert", key="id")
     stage.query(raised.value.fix.partition(";")[0])
