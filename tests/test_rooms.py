@@ -170,3 +170,39 @@ def test_packages_only_re_export(path):
     work = (ast.FunctionDef, ast.ClassDef, ast.For, ast.While, ast.With)
     found = [node for node in tree.body if isinstance(node, work)]
     assert {getattr(node, "name", "") for node in found} <= {"__getattr__"}  # to re-export late
+
+
+SINK_CLASSES = {"IcebergSink", "KafkaSink", "KafkaTopic", "PostgresSink", "PostgresTable"}
+
+
+def asks_for_a_sink(path):
+    """Where a file asks which kind a sink is: its class, its type, or a field of one kind."""
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.Name | ast.alias):
+            name = node.id if isinstance(node, ast.Name) else node.name
+            if name in SINK_CLASSES:
+                yield name
+        if isinstance(node, ast.Compare):
+            sides = [node.left, *node.comparators]
+            texts = [ast.unparse(side) for side in sides]
+            if any("sink" in text and text.endswith((".kind", ".type")) for text in texts):
+                yield ast.unparse(node)
+        is_own = isinstance(node, ast.Attribute) and node.attr in ("topic", "own")
+        if is_own and ast.unparse(node.value).split(".")[-1] in ("sink", "sinks"):
+            yield ast.unparse(node)
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_only_connectors_know_the_kinds_of_sinks(module):
+    if room_of(module) != "connectors":
+        assert list(asks_for_a_sink(MODULES[module])) == []
+
+
+def test_a_question_for_the_kind_of_a_sink_would_be_seen(tmp_path):
+    path = tmp_path / "asks.py"
+    path.write_text(
+        "from tidemill.connectors.sinks.kafka.section import KafkaSink\n"
+        "if isinstance(found, KafkaSink) or sink.kind == 'kafka' or sink.topic is None:\n    pass\n"
+    )
+    found = set(asks_for_a_sink(path))
+    assert found == {"KafkaSink", "sink.kind == 'kafka'", "sink.topic"}

@@ -14,9 +14,7 @@ from tidemill.config import (
     CatalogConfig,
     FilesLive,
     IcebergArchive,
-    IcebergSink,
     KafkaLive,
-    KafkaSink,
     ParquetArchive,
     PipelineConfig,
     ProjectConfig,
@@ -25,6 +23,7 @@ from tidemill.config import (
     SparkConfig,
     StreamConfig,
 )
+from tidemill.config.sink import SINKS
 from tidemill.config.sparksettings import MEANING, OURS
 from tidemill.types import show_duration
 
@@ -41,8 +40,10 @@ SECTIONS: dict[str, type[BaseModel]] = {
     "streams: NAME: live: (type: files) requests:": RequestsTopic,
     "pipelines: NAME:": PipelineConfig,
     "pipelines: NAME: sources: PARAMETER:": SourceConfig,
-    "pipelines: NAME: sinks: OUTPUT: (type: iceberg)": IcebergSink,
-    "pipelines: NAME: sinks: OUTPUT: (type: kafka)": KafkaSink,
+    **{
+        f"pipelines: NAME: sinks: OUTPUT: (type: {kind})": SINKS.find(kind)
+        for kind in SINKS.builtin
+    },
 }
 _MADE = "<!-- made by `make docs`; do not edit -->"
 

@@ -10,13 +10,14 @@ import pyarrow as pa
 
 from tests.bad_input.terminal import Outcome, run_cli
 from tidemill.connectors.sinks.iceberg.commit import BatchStamp, commit_files
+from tidemill.connectors.sinks.iceberg.section import table_pin
 from tidemill.connectors.sinks.iceberg.tables import ensure_table
 from tidemill.connectors.sinks.writing import write_files
 from tidemill.folds.frames import to_arrow, to_polars
 from tidemill.folds.state import Label, StateFiles
 from tidemill.iceberg.catalog import open_catalog
 from tidemill.planning.chains import FoldPin
-from tidemill.planning.manifest import Manifest, SinkPin, SourcePin
+from tidemill.planning.manifest import Manifest, SourcePin
 from tidemill.project import Project
 from tidemill.rows.verdict import SIDE_SCHEMA
 from tidemill.runfolder.folder import RunFolder
@@ -84,7 +85,7 @@ class Stage:
             output=(0, 1),
             boundaries=(0, 1),
             sources=dict.fromkeys(sources, pin),
-            sinks={"output": SinkPin(table, None, "none", "{}")},
+            sinks={"output": table_pin(table, "{}")},
             late_table=f"{table}__late",
             dead_table=f"{table}__dead",
             parallelism=1,

@@ -4,8 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from tidemill.config import IcebergSink, KafkaSink, load_config
+from tidemill.config import load_config
 from tidemill.config.loader import LoadedConfig
+from tidemill.connectors.sinks.iceberg.section import IcebergSink
+from tidemill.connectors.sinks.kafka.section import KafkaSink
 from tidemill.errors import ConfigError
 
 YAML = """\

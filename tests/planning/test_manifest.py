@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tidemill.config.sink import SinkPin
 from tidemill.errors import RunError
-from tidemill.planning.manifest import Manifest, SinkPin, SourcePin, next_boundary
+from tidemill.planning.manifest import Manifest, SourcePin, next_boundary
 from tidemill.types import FOREVER, FOREVER_MICROS, from_micros
 
 NAMES = st.text("abcdefä_", min_size=1, max_size=8)
@@ -21,7 +22,9 @@ PINS = st.builds(
     lateness=MICROS,
     skew=MICROS,
 )
-SINKS = st.builds(SinkPin, key=st.lists(NAMES).map(tuple))
+SINKS = st.builds(
+    SinkPin, key=st.lists(NAMES).map(tuple), own=st.dictionaries(NAMES, st.lists(NAMES))
+)
 MANIFESTS = st.builds(
     Manifest,
     output=st.tuples(MICROS, MICROS),

@@ -4,9 +4,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from tidemill.config import IcebergSink, KafkaSink
+from tidemill.connectors.sinks.iceberg.section import IcebergSink
+from tidemill.connectors.sinks.kafka.section import KafkaSink
 from tidemill.errors import PlanError
-from tidemill.planning.manifesting import _beside_topic, _pin, check_into
+from tidemill.planning.manifesting import _beside_pipeline, find_targets
 from tidemill.planning.plan import BackfillRequest, Beginning
 from tidemill.types import BEGINNING, FOREVER, TimeRange
 
@@ -22,9 +23,8 @@ def request(into=None, live=None, pipeline="p"):
 def place(sink, *beside, into=None, live=None):
     config = SimpleNamespace(sinks=dict(enumerate([sink, *beside])))
     asked = request(into, live)
-    check_into(asked, config)
-    shadow = "" if live else "__run"
-    return _pin(asked, config, sink, "{}", shadow).place
+    targets = find_targets(asked, config, "" if live else "__run")
+    return sink.pin("{}", targets[0]).place
 
 
 def test_a_backfill_writes_into_a_shadow_a_live_run_does_not():
@@ -66,6 +66,6 @@ def test_into_that_names_nothing(sinks, into, message):
 
 
 def test_late_rows_beside_a_topic_are_named_after_the_pipeline():
-    assert _beside_topic(request(live=LIVE), "") == "tidemill.p"
-    assert _beside_topic(request(live=LIVE, pipeline="a.b"), "") == "tidemill.a_b"
-    assert _beside_topic(request(into="v2.x"), "__run") == "tidemill.p__v2_x"
+    assert _beside_pipeline(request(live=LIVE), "") == "tidemill.p"
+    assert _beside_pipeline(request(live=LIVE, pipeline="a.b"), "") == "tidemill.a_b"
+    assert _beside_pipeline(request(into="v2.x"), "__run") == "tidemill.p__v2_x"

@@ -2,8 +2,8 @@ import json
 
 import pytest
 
+from tidemill.config.sink import SinkPin
 from tidemill.errors import PlanError
-from tidemill.planning.manifest import SinkPin
 from tidemill.planning.messages import MessageShape, check_messages
 
 
@@ -29,7 +29,7 @@ def test_what_may_differ_in_its_last_digit_is_no_part_of_a_row_s_id():
         show="long", mean="double", parts=array(struct(x="float")), tags=mapping("string", "long"),
         odd=mapping("string", "double"), price="decimal(10,2)",
     )  # fmt: skip
-    shape = MessageShape.of(SinkPin("", "at", "none", made, ("show",), kind="kafka", topic="t"))
+    shape = MessageShape.of(SinkPin("kafka", "kafka:t", made, "at", ("show",)))
     assert shape.key == ("show",)
     assert shape.time == "at"
     assert shape.ranked == ("mean", "parts")

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tidemill.cli.main import main
+from tidemill.connectors.sinks.iceberg import table
 from tidemill.runtime.driving import committer, driver
 from tidemill.runtime.registry import Registry
 
@@ -55,7 +56,7 @@ def arm(step: str, batch: int) -> None:
     if step == "write":
         committer.Committer._write = after(committer.Committer._write, at_batch)  # type: ignore[method-assign]
     elif step in ("output", "late"):
-        committer.commit_files = after(committer.commit_files, is_table(step))
+        table.commit_files = after(table.commit_files, is_table(step))
     elif step == "side":
         committer.remove_side_files = after(committer.remove_side_files, at_batch)
     elif step == "commit":

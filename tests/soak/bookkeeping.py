@@ -22,11 +22,14 @@ import yaml
 
 from tests.soak.tenths import Tenths, count_files
 from tidemill.connectors.archives.opening import keep_metadata
+from tidemill.connectors.sinks.contract import SinkRun
+from tidemill.connectors.sinks.iceberg.section import table_pin
+from tidemill.connectors.sinks.iceberg.table import IcebergTable, open_sides
 from tidemill.connectors.sinks.writing import Target, write_files
 from tidemill.folds.state import Label, StateFiles
 from tidemill.iceberg.catalog import open_catalog
 from tidemill.planning.chains import FoldPin
-from tidemill.planning.manifest import Leg, LivePin, Manifest, SinkPin, SourcePin
+from tidemill.planning.manifest import Leg, LivePin, Manifest, SourcePin
 from tidemill.planning.offsets import Offset
 from tidemill.planning.requests import Goal
 from tidemill.project import Project, load
@@ -36,7 +39,6 @@ from tidemill.runfolder.control import read_released
 from tidemill.runfolder.folder import RunFolder
 from tidemill.runtime.driving.committer import Committer
 from tidemill.runtime.driving.driver import Driver
-from tidemill.runtime.driving.executor import prepare_tables
 from tidemill.runtime.driving.frames import Work
 from tidemill.runtime.driving.throttle import Throttle
 from tidemill.runtime.registry import Registry
@@ -75,12 +77,14 @@ class Books:
         self.registry.add(RUN, manifest.pipeline, manifest.mode)
         self.catalog = open_catalog(self.project.loaded)
         keep_metadata(manifest.sources[SOURCE], self.catalog, self.folder.table(SOURCE))
-        self.target: Target = prepare_tables(self.catalog, manifest)["output"]
+        run = SinkRun(self.project.loaded, self.catalog, manifest, self.folder.path)
+        output, sides = IcebergTable(run, manifest.sinks["output"]), open_sides(run)
+        for table in (output, *sides.values()):
+            table.prepare(None)
+        self.target: Target = output.destination()
         slicing = Slicing(Work(self.project.loaded, manifest, self.folder).options(SOURCE))
         self.slicing, self.manifest = slicing, manifest
-        committer = Committer(
-            manifest, self.folder, self.catalog, {"output": self.target}, {SOURCE: slicing}
-        )
+        committer = Committer(manifest, self.folder, {"output": output}, sides, {SOURCE: slicing})
         self.driver = Driver(
             manifest, self.folder, self.registry, committer, lambda record: None, Goal()
         )
@@ -208,7 +212,7 @@ def _manifest() -> Manifest:
     return Manifest(
         run=RUN, pipeline="soak", mode="live", config="", fingerprint="", created=BEGIN,
         output=(0, 253_402_214_400_000_000), boundaries=(BEGIN,), sources={SOURCE: pin},
-        sinks={"output": SinkPin("marts.soak", "t", "day", json.dumps(shape))},
+        sinks={"output": table_pin("marts.soak", json.dumps(shape), "t", partition_by="day")},
         late_table="marts.soak__late", dead_table="marts.soak__dead", parallelism=2, shuffles=2,
         folds={FOLD: FoldPin(gives=True)}, ends=False, misalignment=3_600 * SECOND,
     )  # fmt: skip

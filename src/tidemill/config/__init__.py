@@ -4,7 +4,7 @@ from tidemill.config.catalog import CatalogConfig
 from tidemill.config.loader import load_config
 from tidemill.config.pipeline import PipelineConfig, SourceConfig
 from tidemill.config.project import ProjectConfig
-from tidemill.config.sink import IcebergSink, KafkaSink, SinkConfig
+from tidemill.config.sink import SinkConfig
 from tidemill.config.spark import SparkConfig
 from tidemill.config.stream import (
     FilesLive,
@@ -19,9 +19,7 @@ __all__ = [
     "CatalogConfig",
     "FilesLive",
     "IcebergArchive",
-    "IcebergSink",
     "KafkaLive",
-    "KafkaSink",
     "ParquetArchive",
     "PipelineConfig",
     "ProjectConfig",

@@ -11,9 +11,9 @@ from pydantic import ValidationError
 from tidemill.config.document import TOO_SHORT, Document, hide
 from tidemill.config.mistakes import explain
 from tidemill.config.pipeline import PipelineConfig
-from tidemill.config.places import find_loop, shared_archive, table_key, written_tables
+from tidemill.config.places import find_loop, shared_archive, written_places
 from tidemill.config.project import ProjectConfig
-from tidemill.config.sink import IcebergSink
+from tidemill.config.sink import Place
 from tidemill.config.sparksettings import refused
 from tidemill.config.stream import IcebergArchive
 from tidemill.errors import nearest
@@ -94,19 +94,12 @@ def _require_namespace(document: Document, keys: tuple[str, ...], table: str) ->
 
 
 def _check_sinks(pipeline: PipelineConfig, document: Document, at: tuple[str, ...]) -> None:
-    places: set[tuple[str, ...]] = set()
-    for output, sink in pipeline.sinks.items():
-        if isinstance(sink, IcebergSink):
-            _require_namespace(document, (*at, output, "table"), sink.table)
-            place: tuple[str, ...] = ("table", *table_key(sink.table))
-            shown = sink.table
-        else:
-            place, shown = ("topic", sink.topic, sink.brokers), sink.topic
-        if place in places:
-            raise document.error(
-                at, f"two outputs write the {place[0]} {shown!r}", "give each its own"
-            )
-        places.add(place)
+    places: set[Place] = set()
+    for sink in pipeline.sinks.values():
+        written = sink.writes(sink.target)
+        for place in (each for each in written if each in places):
+            raise document.error(at, f"two outputs write {written[place]}", "give each its own")
+        places |= written.keys()
 
 
 def _check_names(config: ProjectConfig, document: Document) -> None:
@@ -152,14 +145,9 @@ def _check_loop(
     """A pipeline must not write what it reads; sources that only code names are checked later."""
     names = {settings.stream or source for source, settings in pipeline.sources.items()}
     read = {name: config.streams[name] for name in sorted(names)}
-    loop = find_loop(read, written_tables(pipeline))
+    loop = find_loop(read, written_places(pipeline))
     if loop is not None:
-        raise document.error(
-            (*at, "sinks"),
-            f"the pipeline writes the table {loop[1]!r}, the archive of its source {loop[0]!r}: it "
-            "would read its own rows",
-            "write into another table",
-        )
+        raise document.error((*at, "sinks"), loop, "write elsewhere")
 
 
 def _check_archives(config: ProjectConfig, document: Document) -> None:

@@ -1,9 +1,9 @@
 """Whether two names in the YAML name the same place: one table, however it is written."""
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 
 from tidemill.config.pipeline import PipelineConfig
-from tidemill.config.sink import IcebergSink
+from tidemill.config.sink import Place
 from tidemill.config.stream import IcebergArchive, KafkaLive, StreamConfig
 
 _QUOTES = "`\"'"
@@ -49,20 +49,43 @@ def shared_archive(streams: dict[str, StreamConfig]) -> tuple[str, str] | None:
     return None
 
 
-def find_loop(streams: dict[str, StreamConfig], tables: Iterable[str]) -> tuple[str, str] | None:
-    """The first of the streams whose archive is one of the tables, and that table's name."""
-    written = {table_key(table): table for table in tables}
+def read_places(stream: StreamConfig) -> frozenset[Place]:
+    """The places that a stream is read from, to compare with those that sinks write."""
+    found: set[Place] = set()
+    if isinstance(stream.archive, IcebergArchive):
+        found.add(("table", *table_key(stream.archive.table)))
+    if isinstance(stream.live, KafkaLive):
+        found |= topic_places(stream.live.brokers, stream.live.topic)
+    return frozenset(found)
+
+
+def topic_places(brokers: str, topic: str) -> frozenset[Place]:
+    """A topic as each of its brokers has it: two lists that share a broker are one cluster."""
+    return frozenset(("topic", each.strip().casefold(), topic) for each in brokers.split(","))
+
+
+def find_loop(streams: dict[str, StreamConfig], written: Mapping[Place, str]) -> str | None:
+    """What is wrong if one of the streams is read from a place that is written."""
     for name, stream in streams.items():
-        if isinstance(stream.archive, IcebergArchive):
-            found = written.get(table_key(stream.archive.table))
-            if found is not None:
-                return name, found
+        for place in sorted(read_places(stream) & written.keys()):
+            return (
+                f"the pipeline writes {written[place]}, from which its source {name!r} is read: it "
+                "would read its own rows"
+            )
     return None
 
 
-def written_tables(pipeline: PipelineConfig, into: str | None = None) -> list[str]:
-    """The tables that runs of a pipeline write, shadows aside: outputs, late and dead rows."""
-    tables = [sink.table for sink in pipeline.sinks.values() if isinstance(sink, IcebergSink)]
-    if into is not None and len(tables) == len(pipeline.sinks):
-        tables.append(into)
-    return [*tables, *(f"{table}__{side}" for table in tables for side in ("late", "dead"))]
+def written_places(pipeline: PipelineConfig, into: str | None = None) -> dict[Place, str]:
+    """The places that runs of a pipeline write, shadows aside; ``into`` replaces one of them."""
+    named = named_by_into(pipeline)
+    found: dict[Place, str] = {}
+    for name, sink in pipeline.sinks.items():
+        found |= sink.writes(into if into is not None and name == named else sink.target)
+    return found
+
+
+def named_by_into(pipeline: PipelineConfig) -> str | None:
+    """The output whose place ``--into`` names: the only one without a shadow, or the only one."""
+    bare = [name for name, sink in pipeline.sinks.items() if not sink.has_shadow]
+    candidates = bare or list(pipeline.sinks)
+    return candidates[0] if len(candidates) == 1 else None

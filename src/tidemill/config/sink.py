@@ -1,89 +1,88 @@
-"""``sinks:``: where a pipeline's outputs go, a table or a topic."""
+"""``sinks:``: where a pipeline's outputs go; each kind of sink stands in ``connectors/sinks``."""
 
-import re
-from typing import Annotated, Any, Literal
+from abc import abstractmethod
+from dataclasses import dataclass, field
+from typing import Annotated, Any, ClassVar
 
-from pydantic import BeforeValidator, Discriminator, Field, Tag, field_validator
+from pydantic import BeforeValidator, Field
 
+from tidemill.config.kinds import Kinds
 from tidemill.config.section import Section
 
-_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
-_OURS = ("acks", "bootstrap.servers", "enable.idempotence", "transactional.id")
-
-
-def is_topic(name: str) -> bool:
-    """Whether Kafka takes it as a topic's name."""
-    return _TOPIC.fullmatch(name) is not None and name not in (".", "..")
+SINKS = Kinds(
+    "tidemill.sinks",
+    {
+        "iceberg": "tidemill.connectors.sinks.iceberg.section:IcebergSink",
+        "kafka": "tidemill.connectors.sinks.kafka.section:KafkaSink",
+        "postgres": "tidemill.connectors.sinks.postgres.section:PostgresSink",
+    },
+    default="iceberg",
+)
+"""The kinds of sinks, by their ``type``."""
 
 
 def _as_list(value: object) -> object:
     return [value] if isinstance(value, str) else value
 
 
-_Columns = Annotated[list[str], BeforeValidator(_as_list)]
+Place = tuple[str, ...]
+"""A place to compare: what it is (``table``, ``topic``, …), and what tells it from others."""
+Columns = Annotated[list[str], BeforeValidator(_as_list)]
+"""Names of columns in YAML: one, or a list."""
 
 
-class Sink(Section):
-    """What every sink has."""
+@dataclass(frozen=True)
+class SinkPin:
+    """One output as a run writes it, in the run's manifest. Holds no secret."""
 
+    kind: str
+    place: str  # where the rows go, as people are told; unique among places of all kinds
+    schema: str  # of the output, Spark's JSON
+    time: str | None = None
+    key: tuple[str, ...] = ()
+    table: str = ""  # the table of the catalog that it is, if it is one
+    own: dict[str, Any] = field(default_factory=dict)  # what only the connector understands
+
+
+class SinkSection(Section):
+    """What every sink has in the YAML, and what planning asks of its kind.
+
+    Nothing here opens a connection. The rest of the contract is in `connectors/sinks/contract.py`.
+    """
+
+    type: str
     time: str | None = Field(None, description="The output column the range [from, to) is about.")
-    key: _Columns = Field([], description="The columns that identify a row; used to compare.")
+    key: Columns = Field([], description="The columns that identify a row; used to compare.")
+
+    noun: ClassVar[str] = "table"
+    """What it writes, as people call it."""
+    has_shadow: ClassVar[bool] = True
+    """Whether a backfill writes beside the place that consumers look at, until it is published."""
+    is_arranged: ClassVar[bool] = False
+    """Whether Spark must see the rows before they are written, to bring them into an order."""
+
+    @property
+    @abstractmethod
+    def target(self) -> str:
+        """The name of what it writes, as the YAML says it."""
+
+    @abstractmethod
+    def writes(self, target: str) -> dict[Place, str]:
+        """The places that it writes under this name, each as people are told.
+
+        They are compared with those of other sinks, and with those that the sources are read from.
+        """
+
+    def check_target(self, target: str) -> None:
+        """Raise PlanError unless ``--into`` may name this."""
+
+    def check_output(self, output: str, schema: str, where: str) -> None:
+        """Raise PlanError if the output (Spark's JSON) has a column that it cannot hold."""
+
+    @abstractmethod
+    def pin(self, schema: str, target: str) -> SinkPin:
+        """The sink in a run's manifest, that writes the place of this name."""
 
 
-class IcebergSink(Sink):
-    """An output table. `type: iceberg` may be left out."""
-
-    type: Literal["iceberg"] = "iceberg"
-    table: str = Field(description="namespace.table in the catalog; made if it is missing.")
-    partition_by: Literal["hour", "day", "none"] = Field(
-        "day", description="How the table is partitioned by its time."
-    )
-
-
-class KafkaSink(Sink):
-    """An output topic: at least once, each message with an id by which repeats can be dropped."""
-
-    type: Literal["kafka"]
-    brokers: str = Field(description="host:port, comma separated.")
-    topic: str = Field(description="The topic; it must exist.")
-    key: _Columns = Field(
-        [], description="The columns that make the message's key, in this order; none: no key."
-    )
-    format: Literal["json"] = Field("json", description="One JSON object per row.")
-    options: dict[str, str] = Field({}, description="Passed on to the Kafka client.")
-
-    @field_validator("topic")
-    @classmethod
-    def _topic_name(cls, value: str) -> str:
-        if not is_topic(value):
-            raise ValueError(
-                f"{value!r} cannot be a topic's name; use letters, digits, '.', '_' and '-'"
-            )
-        return value
-
-    @field_validator("options")
-    @classmethod
-    def _not_ours(cls, value: dict[str, str]) -> dict[str, str]:
-        found = [name for name in _OURS if name in value]
-        if found:
-            raise ValueError(
-                f"the option {found[0]!r} is set by Tidemill, which promises by it; leave it out"
-            )
-        return value
-
-
-def _kind(value: Any) -> Any:
-    """The kind of a sink: a table, unless it says otherwise."""
-    if not isinstance(value, dict):
-        return getattr(value, "type", "iceberg")
-    if "type" in value:
-        return value["type"] if isinstance(value["type"], str) else None
-    names_topic = "table" not in value and ("topic" in value or "brokers" in value)
-    return "kafka" if names_topic else "iceberg"  # the topic's own check asks for its type
-
-
-SinkConfig = Annotated[
-    Annotated[IcebergSink, Tag("iceberg")] | Annotated[KafkaSink, Tag("kafka")],
-    Discriminator(_kind),
-]
+SinkConfig = Annotated[SinkSection, SINKS]
 """One output, by its ``type``."""

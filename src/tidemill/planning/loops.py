@@ -6,9 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from tidemill.config.pipeline import SourceConfig
-from tidemill.config.places import find_loop, written_tables
-from tidemill.config.sink import KafkaSink
-from tidemill.config.stream import KafkaLive
+from tidemill.config.places import find_loop, written_places
 from tidemill.errors import PlanError
 
 if TYPE_CHECKING:
@@ -22,31 +20,8 @@ def check_loops(config: ProjectConfig, request: BackfillRequest, sources: Iterab
     ``sources`` are all that its code reads. A run would never end, or read its rows back later.
     """
     pipeline = config.pipelines[request.pipeline]
-    where = f"pipeline {request.pipeline}"
     names = [(pipeline.sources.get(name) or SourceConfig()).stream or name for name in sources]
     streams = {name: config.streams[name] for name in names if name in config.streams}
-    loop = find_loop(streams, written_tables(pipeline, request.into))
+    loop = find_loop(streams, written_places(pipeline, request.into))
     if loop is not None:
-        raise PlanError(
-            f"the pipeline writes the table {loop[1]!r}, the archive of its source {loop[0]!r}: it "
-            "would read its own rows",
-            where=where,
-            fix="write into another table",
-        )
-    for name, sink in pipeline.sinks.items():
-        if not isinstance(sink, KafkaSink):
-            continue
-        for stream in streams.values():
-            live, topic = stream.live, request.into or sink.topic
-            if not isinstance(live, KafkaLive) or live.topic != topic:
-                continue
-            if _brokers(live.brokers) & _brokers(sink.brokers):
-                raise PlanError(
-                    f"the sink {name!r} writes the topic {live.topic!r}, which the pipeline reads",
-                    where=where,
-                    fix="write into another topic",
-                )
-
-
-def _brokers(text: str) -> set[str]:
-    return {broker.strip().casefold() for broker in text.split(",")}
+        raise PlanError(loop, where=f"pipeline {request.pipeline}", fix="write elsewhere")

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from typing import Any
 
+from tidemill.config.sink import SinkPin
 from tidemill.errors import RunError
 from tidemill.planning.chains import FoldPin
 from tidemill.planning.cuts import Cut, Delays
@@ -77,26 +78,6 @@ class SourcePin:
 
 
 @dataclass(frozen=True)
-class SinkPin:
-    """One output as a run writes it. Holds no secret."""
-
-    table: str  # empty for a topic
-    time: str | None
-    partition_by: str
-    schema: str  # Spark's JSON
-    key: tuple[str, ...] = ()
-    region: str | None = None  # partitions a table beside its time
-    order: tuple[str, ...] = ()  # rows of a file stand in this order
-    kind: str = "iceberg"  # or kafka
-    topic: str | None = None
-
-    @property
-    def place(self) -> str:
-        """Where the rows go, as people are told: a table's name, or ``kafka:topic``."""
-        return self.table if self.topic is None else f"{self.kind}:{self.topic}"
-
-
-@dataclass(frozen=True)
 class Manifest:
     """The decisions of a run. Written once, before the run starts."""
 
@@ -124,7 +105,7 @@ class Manifest:
     ends: bool = True  # has a planned end; a live run has none
     misalignment: int = 0  # µs a source may run ahead of another; 0: boundaries see to it
     steps: tuple[dict[str, int], ...] = ()  # frontiers at which sources wait for one another
-    discard: dict[str, Cut] = field(default_factory=dict)  # by table: it has what comes before
+    discard: dict[str, Cut] = field(default_factory=dict)  # by place: it has what comes before
     recovers: str = ""  # the lost run that this one goes on for
     inherited: int = 0  # rows of the lost run that came behind the clock
     name: str | None = None  # by which the run was begun; the registry says whose it is now
@@ -197,7 +178,7 @@ class Manifest:
             )
         sources = {name: _source_pin(pin) for name, pin in value["sources"].items()}
         sinks = {
-            name: SinkPin(**{**pin, "key": tuple(pin["key"]), "order": tuple(pin.get("order", ()))})
+            name: SinkPin(**{**pin, "key": tuple(pin["key"])})
             for name, pin in value["sinks"].items()
         }
         return cls(

@@ -6,11 +6,11 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tidemill.config.sink import KafkaSink, is_topic
+from tidemill.config.places import named_by_into
 from tidemill.config.sparksettings import meaning
 from tidemill.errors import PlanError
 from tidemill.planning.chains import FoldPin
-from tidemill.planning.manifest import Manifest, SinkPin
+from tidemill.planning.manifest import Manifest
 from tidemill.planning.plan import Beginning
 from tidemill.planning.resources import parallelism, shuffles
 from tidemill.types import Mode, micros_of, to_micros
@@ -18,7 +18,6 @@ from tidemill.types import Mode, micros_of, to_micros
 if TYPE_CHECKING:
     from tidemill.config.loader import LoadedConfig
     from tidemill.config.pipeline import PipelineConfig
-    from tidemill.config.sink import SinkConfig
     from tidemill.planning.plan import BackfillPlan, BackfillRequest
 
 
@@ -26,13 +25,12 @@ def pipeline_manifest(loaded: LoadedConfig, plan: BackfillPlan, run: str) -> Man
     """The manifest of a pipeline's run. A backfill writes into shadows, a live run does not."""
     request = plan.request
     config = loaded.config.pipelines[request.pipeline]
-    check_into(request, config)
     shadow = f"__{run}" if request.live is None else ""
     sinks = {
-        name: _pin(request, config, sink, plan.facts.schemas[name], shadow)
-        for name, sink in config.sinks.items()
+        name: config.sinks[name].pin(plan.facts.schemas[name], target)
+        for name, target in find_targets(request, config, shadow).items()
     }
-    first = next(iter(sinks.values())).table or _beside_topic(request, shadow)
+    first = next(iter(sinks.values())).table or _beside_pipeline(request, shadow)
     return Manifest(
         run=run,
         pipeline=request.pipeline,
@@ -63,8 +61,9 @@ def pipeline_manifest(loaded: LoadedConfig, plan: BackfillPlan, run: str) -> Man
 
 
 def _fold_pin(pin: FoldPin, config: PipelineConfig) -> FoldPin:
-    """Rows of a topic are arranged by Spark before they are sent: it must see them."""
-    return replace(pin, gives=False) if topics_of(config) else pin
+    """Rows that Spark arranges before they are written: it must see them."""
+    arranged = any(sink.is_arranged for sink in config.sinks.values())
+    return replace(pin, gives=False) if arranged else pin
 
 
 def _mode(request: BackfillRequest) -> Mode:
@@ -73,68 +72,49 @@ def _mode(request: BackfillRequest) -> Mode:
     return Mode.HYBRID if request.live is Beginning.HISTORY else Mode.LIVE
 
 
-def _pin(
-    request: BackfillRequest, config: PipelineConfig, sink: SinkConfig, schema: str, shadow: str
-) -> SinkPin:
-    if isinstance(sink, KafkaSink):
-        return SinkPin(
-            table="",
-            time=sink.time,
-            partition_by="none",
-            schema=schema,
-            key=tuple(sink.key),
-            kind="kafka",
-            topic=request.into or sink.topic,
-        )
-    into = None if topics_of(config) else request.into
-    return SinkPin(
-        table=into or f"{sink.table}{shadow}",
-        time=sink.time,
-        partition_by=sink.partition_by,
-        schema=schema,
-        key=tuple(sink.key),
-    )
-
-
-def _beside_topic(request: BackfillRequest, shadow: str) -> str:
-    """After what late and dead tables are named where the first output is a topic."""
+def _beside_pipeline(request: BackfillRequest, shadow: str) -> str:
+    """After what late and dead tables are named where the first output is no table of ours."""
     into = "" if request.into is None else f"__{request.into}"
     return f"tidemill.{re.sub(r'[^A-Za-z0-9_-]', '_', request.pipeline + (into or shadow))}"
 
 
-def topics_of(config: PipelineConfig) -> list[str]:
-    """The outputs that go to topics."""
-    return [name for name, sink in config.sinks.items() if isinstance(sink, KafkaSink)]
+def find_targets(
+    request: BackfillRequest, config: PipelineConfig, shadow: str = ""
+) -> dict[str, str]:
+    """The name of the place that each output is written to: its own, a shadow, or ``--into``."""
+    named = _check_into(request, config)
+    return {
+        name: request.into
+        if request.into is not None and name == named
+        else f"{sink.target}{shadow if sink.has_shadow else ''}"
+        for name, sink in config.sinks.items()
+    }
 
 
-def check_into(request: BackfillRequest, config: PipelineConfig) -> None:
-    """``--into`` names the one place that there is to choose: a topic if there is one."""
-    topics, into = topics_of(config), request.into
-    if into is None:
-        if topics and request.live is None:
+def _check_into(request: BackfillRequest, config: PipelineConfig) -> str | None:
+    """The output that ``--into`` names. A sink without a shadow needs it in a backfill."""
+    bare = [name for name, sink in config.sinks.items() if not sink.has_shadow]
+    noun = config.sinks[bare[0] if bare else next(iter(config.sinks))].noun
+    named = named_by_into(config)
+    if request.into is None:
+        if bare and request.live is None:
             raise PlanError(
-                f"the sink {topics[0]!r} is a topic: a backfill writes into a shadow until it is "
-                "published, and a topic has none, its consumers would see the rows at once",
+                f"the sink {bare[0]!r} is a {noun}: a backfill writes into a shadow until it is "
+                f"published, and a {noun} has none, its consumers would see the rows at once",
                 where=f"pipeline {request.pipeline}",
-                fix="name a topic for the rows of this backfill: --into TOPIC",
+                fix=f"name a {noun} for the rows of this backfill: --into {noun.upper()}",
             )
-        return
-    if len(topics) > 1:
+    elif named is None and bare:
         raise PlanError(
-            f"--into names one topic, the pipeline writes {len(topics)}",
+            f"--into names one {noun}, the pipeline writes {len(bare)}",
             where=f"pipeline {request.pipeline}",
-            fix="let a pipeline that is backfilled have one topic, and tables beside it",
+            fix=f"let a pipeline that is backfilled have one {noun}, and tables beside it",
         )
-    if topics and not is_topic(into):
+    elif named is None:
         raise PlanError(
-            f"--into {into} cannot be a topic's name", fix="use letters, digits, '.', '_' and '-'"
-        )
-    if topics:
-        return
-    if len(config.sinks) > 1:
-        raise PlanError(
-            f"--into names one table, the pipeline has {len(config.sinks)} outputs",
+            f"--into names one {noun}, the pipeline has {len(config.sinks)} outputs",
             fix="leave --into out: every output gets a shadow of its own",
         )
-    if not all(into.rpartition(".")):
-        raise PlanError(f"--into {into} has no namespace", fix="write namespace.table")
+    else:
+        config.sinks[named].check_target(request.into)
+    return named

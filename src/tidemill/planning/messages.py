@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from tidemill.config.sink import SinkPin
 from tidemill.errors import PlanError
-from tidemill.planning.manifest import SinkPin
 
 _FLOATS = {"float", "double"}
 _HELD = {"string", "binary", "boolean", "byte", "short", "integer", "long", "date", "void"}

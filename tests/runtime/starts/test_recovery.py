@@ -2,16 +2,19 @@
 
 from dataclasses import replace
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
 from tests.connectors.archives.archives import open_local
 from tests.planning.test_manifest import manifest
+from tidemill.connectors.sinks.contract import SinkRun, open_places
 from tidemill.connectors.sinks.iceberg.commit import BatchStamp
+from tidemill.connectors.sinks.iceberg.section import table_pin
 from tidemill.errors import PlanError
 from tidemill.planning.cuts import Cut
-from tidemill.planning.manifest import Leg, LivePin, Manifest, SinkPin, SourcePin
+from tidemill.planning.manifest import Leg, LivePin, Manifest, SourcePin
 from tidemill.planning.offsets import BatchOffsets
 from tidemill.rows.verdict import CLOCK, SIDE_SCHEMA
 from tidemill.runtime.starts.recovery import (
@@ -54,7 +57,7 @@ def test_a_late_row_after_a_batch_without_rows_moves_the_cut_of_every_table():
 def lost_plan() -> Manifest:
     live = LivePin("kafka", "topic", slack=0, max_rows=9, trigger=0)
     pin = SourcePin("a", "iceberg", "t", "e", "i", 0, 0, (), live=live, leg=Leg(100 * MS))
-    sinks = {name: SinkPin(name, "t", "none", "{}") for name in ("one", "two")}
+    sinks = {name: table_pin(name, "{}", "t") for name in ("one", "two")}
     edges = tuple(at * MS for at in (5, 7, 9, 12, 18, 24, 40, 100))
     return manifest(
         sources={"a": pin, "b": replace(pin, stream="b")},
@@ -126,8 +129,12 @@ def stamped(catalog, **stamps):
 
 def plan():
     made = lost_plan()
-    sinks = {name: replace(sink, table=f"archive.{name}") for name, sink in made.sinks.items()}
+    sinks = {name: table_pin(f"archive.{name}", "{}", "t") for name in made.sinks}
     return replace(made, sinks=sinks, late_table="archive.late", dead_table="archive.dead")
+
+
+def places(catalog):
+    return open_places(SinkRun(None, catalog, plan(), Path()))
 
 
 def test_a_run_that_went_on_for_a_lost_one_may_be_lost_itself(catalog):
@@ -136,7 +143,7 @@ def test_a_run_that_went_on_for_a_lost_one_may_be_lost_itself(catalog):
     early = {"a": 8 * MS, "b": 9 * MS}
     second = BatchStamp("r1", 3, BEFORE, 4, before=early, closed=(2, 4), recovers="r0")
     stamped(catalog, one=first, two=second)
-    found = find_lost(catalog, plan(), "r1")
+    found = find_lost(places(catalog), plan(), "r1")
     assert found.cuts["archive.one"] == Cut(NOW, 9)
     assert found.cuts["archive.two"] == Cut(BEFORE, 4)
     assert found.end.run == "r0"  # it was further, and knows where the live log goes on
@@ -147,17 +154,17 @@ def test_a_run_that_somebody_went_on_for_is_not_recovered_again(catalog):
     stamped(catalog, one=DATA)
     stamped(catalog, one=replace(CLOSING, run="next", recovers="r"))
     with pytest.raises(PlanError, match="the run next went on for r") as raised:
-        find_lost(catalog, plan(), "r")
+        find_lost(places(catalog), plan(), "r")
     assert "--recover-from-archive next" in raised.value.fix
-    assert find_lost(catalog, plan(), "next").run == "next"
+    assert find_lost(places(catalog), plan(), "next").run == "next"
 
 
 def test_a_backfill_is_never_the_lost_run(catalog):
     stamped(catalog, one=DATA)
     with pytest.raises(PlanError, match="is a backfill"):
-        find_lost(catalog, plan(), "r", {"r"})
+        find_lost(places(catalog), plan(), "r", {"r"})
     with pytest.raises(PlanError, match="commit of any run"):
-        find_lost(catalog, plan(), "latest", {"r"})
+        find_lost(places(catalog), plan(), "latest", {"r"})
 
 
 @pytest.mark.parametrize(
@@ -171,13 +178,13 @@ def test_a_backfill_is_never_the_lost_run(catalog):
 def test_a_commit_that_does_not_tell_its_cut_is_refused(catalog, stamp, why):
     stamped(catalog, one=stamp)
     with pytest.raises(PlanError, match=why):
-        find_lost(catalog, plan(), "r")
+        find_lost(places(catalog), plan(), "r")
 
 
 def test_how_the_uses_stood_before_matters_only_to_a_table_that_lacks_the_last_batch(catalog):
     stamp = replace(DATA, apart_before=("b",))
     stamped(catalog, one=stamp, two=stamp)
-    assert find_lost(catalog, plan(), "r").cuts["archive.one"] == Cut(NOW, 9)
+    assert find_lost(places(catalog), plan(), "r").cuts["archive.one"] == Cut(NOW, 9)
 
 
 def test_rows_behind_the_clock_are_counted_in_the_late_table(catalog):

@@ -3,15 +3,19 @@
 import json
 import shutil
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
 
 from tests.connectors.archives.archives import open_local
 from tests.planning.test_manifest import manifest
+from tidemill.config.sink import SinkPin
+from tidemill.connectors.sinks.contract import SinkRun, open_places
 from tidemill.connectors.sinks.iceberg.commit import BatchStamp
+from tidemill.connectors.sinks.iceberg.section import table_pin
+from tidemill.connectors.sinks.kafka.section import KafkaSink
 from tidemill.errors import PlanError
-from tidemill.planning.manifest import SinkPin
 from tidemill.planning.offsets import Offset
 from tidemill.runfolder.folder import RunFolder
 from tidemill.runfolder.journal import Repeat, write_journal
@@ -20,6 +24,10 @@ from tidemill.runtime.registry import BatchRecord, Registry
 from tidemill.runtime.starts.standing import require_checkpoint, stamp_of
 
 TABLE, LATE = "marts.plays", "marts.plays__late"
+TOPIC = KafkaSink(type="kafka", brokers="b:1", topic="out")
+TALKING = SimpleNamespace(
+    config=SimpleNamespace(pipelines={"plays": SimpleNamespace(sinks={"o": TOPIC})})
+)
 
 
 class Stage:
@@ -30,7 +38,7 @@ class Stage:
         self.catalog = open_local(folder)
         self.registry = Registry(folder / "registry.db")
         self.registry.add("r1", "plays", "live")
-        sink = SinkPin(TABLE, "t", "none", "{}")
+        sink = table_pin(TABLE, "{}", "t")
         self.manifest = manifest(
             run="r1",
             pipeline="plays",
@@ -66,7 +74,8 @@ class Stage:
 
     def require(self, **changes):
         made = replace(self.manifest, **changes)
-        return require_checkpoint(made, self.folder, self.catalog, self.registry)
+        run = SinkRun(TALKING, self.catalog, made, self.folder.path)
+        return require_checkpoint(made, self.folder, open_places(run), self.registry)
 
 
 @pytest.fixture
@@ -178,7 +187,10 @@ def test_what_only_the_registry_knows_counts_too(stage):
     [
         ({"code": False}, "'tidemill archive run"),
         ({"ends": True}, "start the backfill again"),
-        ({"sinks": {"o": SinkPin("", None, "none", "{}", topic="out")}}, "new run with --from"),
+        (
+            {"sinks": {"o": SinkPin("kafka", "kafka:out", '{"fields": []}', own={"topic": "out"})}},
+            "new run with --from",
+        ),
     ],
 )
 def test_the_way_out_fits_the_run(stage, changes, way):

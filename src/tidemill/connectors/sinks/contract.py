@@ -1,16 +1,43 @@
-"""The contract of a sink's executor side: a batch's rows in, descriptions of what was written out.
+"""All that the system asks of a sink: in the YAML, on the driver, and on executors.
 
-The driver makes a destination per output, it travels to executors, and is opened once per task.
+A connector is one module with three classes. The table ``SINKS`` in `config/sink.py`, or an entry
+point of the group ``tidemill.sinks``, names the first.
+
+- The *section* (a ``SinkSection``) is what the YAML says. It tells planning what it writes, pins
+  the place for a run, and gives by its class method ``open(run, name, pin)`` the sink of a pin.
+- The *sink* (:class:`Sink`) lives on the driver, from the start check to the run's last commit.
+- The *destination* (:class:`Destination`) travels to executors and is opened once per task. What
+  its tasks tell of their rows comes back to the sink's ``commit``, from exactly those tasks whose
+  result Spark has taken. Tasks may run twice, and those of a driver that was killed go on for a
+  while, so what a task writes must not be seen before the commit.
+
+Secrets come from the YAML at each start. A pin is written to disk and must hold none.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, Protocol
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidemill.config.sink import SINKS, SinkPin, SinkSection
+from tidemill.errors import PlanError, RunError
+
+if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
+
+    from tidemill.config.loader import LoadedConfig
+    from tidemill.connectors.sinks.stamp import BatchStamp
+    from tidemill.planning.manifest import Manifest, SourcePin
+    from tidemill.planning.messages import MessageShape
+
+S = TypeVar("S", bound=SinkSection)
 RESULT = pa.schema(
     [
         pa.field("output", pa.string()),
@@ -28,8 +55,143 @@ ROW = "_tidemill_row"
 TIDEMILL = (OUTPUT, ROW)
 
 
+@dataclass(frozen=True)
+class SinkRun:
+    """The run that a sink is opened for."""
+
+    loaded: LoadedConfig
+    catalog: Catalog
+    manifest: Manifest
+    folder: Path  # of the run; a sink may keep a file there
+
+    @property
+    def run(self) -> str:
+        """The run's id."""
+        return self.manifest.run
+
+    def section(self, name: str, kind: type[S]) -> S:
+        """The YAML's section of an output as it is now, for what no pin holds."""
+        pipeline = self.loaded.config.pipelines.get(self.manifest.pipeline)
+        found = None if pipeline is None else pipeline.sinks.get(name)
+        if not isinstance(found, kind):
+            raise RunError(
+                f"the run {self.run} writes the output {name!r} to a {kind.noun}, the YAML no "
+                "longer says how it is reached",
+                where=f"pipeline {self.manifest.pipeline}",
+                fix="restore the sink, or start a new run",
+            )
+        return found
+
+
+@dataclass(frozen=True)
+class LastCommit:
+    """The last commit of one run at a place."""
+
+    stamp: BatchStamp
+    at: int = 0  # ms since 1970; 0: not known any more
+
+
+class Sink(ABC):
+    """One output of a run, on the driver. Nothing is opened before a method needs it.
+
+    A start calls ``stamps`` and ``check`` before Spark is there, then ``prepare``, and then for
+    every batch ``destination`` and ``commit``. A driver may be killed between any two of them, and
+    the next driver calls all of them again, for the last batch too.
+    """
+
+    place: str
+    """Where the rows go, as people are told. It is the pin's."""
+    keeps_stamps: ClassVar[bool] = True
+    """Whether the place tells which batch of a run it has; a log cannot: it has rows twice."""
+    shape: MessageShape | None = None
+    """By which key and order Spark arranges the rows before tasks write them; None: as they are."""
+
+    def check(self) -> None:  # noqa: B027
+        """The place can be reached, with the settings of now. Changes nothing."""
+
+    @abstractmethod
+    def prepare(self, at_start: BatchStamp | None) -> None:
+        """Make what is missing; raise SinkError if what is there does not fit the output.
+
+        ``at_start`` is this run's stamp at the place as the start check has accepted it. The sink
+        must not read it again: another driver may have committed since.
+        """
+
+    @abstractmethod
+    def destination(self, batch: int = -1) -> Destination:
+        """Where tasks write the rows of a batch; −1: of all batches, if tasks outlive a batch."""
+
+    @abstractmethod
+    def commit(self, stamp: BatchStamp, written: Sequence[bytes]) -> bool:
+        """Make the batch seen, exactly once; returns whether this call did it.
+
+        ``written`` is what the batch's tasks told of this output. The stamp stands at the place in
+        the same transaction. A place that has an equal stamp has the batch: what was written again
+        is thrown away. A stamp that is ahead is another driver's: SinkError (`stamp.is_repeat`). A
+        batch without rows commits nothing. Easy mistake: to repeat a commit whose result is not
+        known. It may have landed, so the stamp must be looked at first.
+        """
+
+    @abstractmethod
+    def discard(self, written: Sequence[bytes]) -> None:
+        """Throw away what tasks wrote: a lost run, for which this one goes on, gave it already."""
+
+    def stamps(self) -> Mapping[str, LastCommit]:
+        """The last commit of every run at the place, by run. Empty if the place is not there."""
+        return {}
+
+    def rows_in(self, span: tuple[int, int]) -> int:
+        """How many rows with a time in the span (µs) are there, about; 0 only if there is none.
+
+        Of an output without a time: all rows. A log is not asked: its rows carry their run.
+        """
+        return 0
+
+    def require_apart(self, sources: Mapping[str, SourcePin]) -> None:  # noqa: B027
+        """Raise PlanError if the place belongs to one of the run's sources, or to an archive."""
+
+
+def open_sink(run: SinkRun, name: str, pin: SinkPin) -> Sink:
+    """Driver: the sink of a pin, by its kind."""
+    found: Sink = SINKS.find(pin.kind).open(run, name, pin)
+    return found
+
+
+def open_sinks(run: SinkRun) -> dict[str, Sink]:
+    """Driver: the sinks of a run's outputs, by output."""
+    return {name: open_sink(run, name, pin) for name, pin in run.manifest.sinks.items()}
+
+
+def open_places(run: SinkRun) -> dict[str, Sink]:
+    """Driver: all places that a run writes, by name: its outputs, late and dead tables."""
+    from tidemill.connectors.sinks.iceberg.table import open_sides
+
+    return {**{sink.place: sink for sink in open_sinks(run).values()}, **open_sides(run)}
+
+
+def arrow_schema(pin: SinkPin) -> pa.Schema:
+    """The columns of an output as executors have them. Needs pyspark."""
+    from pyspark.sql.pandas.types import to_arrow_schema
+    from pyspark.sql.types import StructType
+
+    from tidemill.rows.columns import spark_schema
+
+    shape = StructType.fromJson(json.loads(pin.schema))
+    try:
+        return spark_schema(to_arrow_schema(shape, timezone="UTC"))
+    except Exception as error:
+        raise PlanError(
+            f"an output column has a type no table can hold: {error}",
+            where=pin.place,
+            fix="cast it in the pipeline",
+        ) from None
+
+
 class Destination(Protocol):
-    """Where the rows of one output go, as an executor needs it: small, and without a catalog."""
+    """Where the rows of one output go, as an executor needs it: small, and without a catalog.
+
+    It is pickled for Spark's tasks. It may hold secrets, which its ``repr`` must not show.
+    """
 
     @property
     def time(self) -> str | None:

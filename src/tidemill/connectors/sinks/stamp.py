@@ -40,13 +40,17 @@ class BatchStamp:
 
     def as_property(self, files: Sequence[DataFile] = ()) -> dict[str, str]:
         """The table property of the commit; it tells these files from others of a repeat."""
+        return {property_name(self.run): self.to_json({_FILES: digest(files)})}
+
+    def to_json(self, more: Mapping[str, str] | None = None) -> str:
+        """The stamp as places keep it, with what a kind of sink adds."""
         value: dict[str, Any] = {
             "batch": self.batch,
             "frontiers": self.frontiers,
             "batchWatermarkMs": self.watermark,
             "before": self.before,
             "positions": self.positions,
-            _FILES: digest(files),
+            **(more or {}),
         }
         told = {
             "apart": self.apart,
@@ -56,7 +60,25 @@ class BatchStamp:
             "code": self.code,
         }
         value |= {name: found for name, found in told.items() if found}
-        return {property_name(self.run): json.dumps(value, sort_keys=True)}
+        return json.dumps(value, sort_keys=True)
+
+    @classmethod
+    def from_json(cls, run: str, text: str) -> BatchStamp:
+        """The inverse of :meth:`to_json`."""
+        value = json.loads(text)
+        return cls(
+            run,
+            int(value["batch"]),
+            value["frontiers"],
+            value["batchWatermarkMs"],
+            before=value.get("before", {}),
+            positions=value.get("positions", {}),
+            apart=tuple(value.get("apart", ())),
+            apart_before=tuple(value.get("apart_before", ())),
+            closed=tuple(value.get("closed", ())),
+            recovers=value.get("recovers", ""),
+            code=value.get("code", ""),
+        )
 
     def is_same(self, other: BatchStamp) -> bool:
         """Whether both are of one batch: same number, same ends, same begin where both tell it."""
@@ -76,31 +98,17 @@ def property_name(run: str) -> str:
 def read_stamp(properties: Mapping[str, str], run: str) -> BatchStamp | None:
     """The run's last commit in the table, if there is one."""
     text = properties.get(property_name(run))
-    if text is None:
-        return None
-    value = json.loads(text)
-    return BatchStamp(
-        run,
-        int(value["batch"]),
-        value["frontiers"],
-        value["batchWatermarkMs"],
-        before=value.get("before", {}),
-        positions=value.get("positions", {}),
-        apart=tuple(value.get("apart", ())),
-        apart_before=tuple(value.get("apart_before", ())),
-        closed=tuple(value.get("closed", ())),
-        recovers=value.get("recovers", ""),
-        code=value.get("code", ""),
-    )
+    return None if text is None else BatchStamp.from_json(run, text)
 
 
-def find_successor(properties: Mapping[str, str], run: str) -> str | None:
-    """The run that went on for a lost one and has written into the table, if there is one."""
-    prefix = property_name("")
-    for key in properties:
-        if key.startswith(prefix) and f'"recovers": "{run}"' in properties[key]:
-            return key.removeprefix(prefix)
-    return None
+def read_stamps(properties: Mapping[str, str]) -> dict[str, BatchStamp]:
+    """The last commits of all runs in the table, by run."""
+    prefix, found = property_name(""), {}
+    for key, text in properties.items():
+        if key.startswith(prefix) and '"batchWatermarkMs"' in text:
+            run = key.removeprefix(prefix)
+            found[run] = BatchStamp.from_json(run, text)
+    return found
 
 
 def committed_batch(properties: Mapping[str, str], run: str) -> int:
@@ -122,9 +130,9 @@ def digest(files: Sequence[DataFile]) -> str:
 
 
 def is_repeat(
-    found: BatchStamp | None, ours: BatchStamp, at_start: BatchStamp | None, table: str
+    found: BatchStamp | None, ours: BatchStamp, at_start: BatchStamp | None, where: str
 ) -> bool:
-    """Whether the table has our batch already, given its stamp now and when the driver started.
+    """Whether a place has our batch already, given its stamp now and when the driver started.
 
     A stamp beyond our batch is in order only while a rewound run repeats what the table had when
     the driver started. Anything else is the work of another driver, and ours must not go on.
@@ -137,7 +145,7 @@ def is_repeat(
         raise SinkError(
             f"batch {ours.batch} cannot be committed: another driver of the run {ours.run} has "
             f"committed batch {found.batch} meanwhile",
-            where=f"table {table}",
+            where=where,
             fix="let only one driver go on with a run, and let this one stay stopped",
             batch=found.batch,
         )
@@ -146,7 +154,7 @@ def is_repeat(
     raise SinkError(
         f"the table has another batch {ours.batch} of the run {ours.run}: {difference(found, ours)}"
         ". The run's folder is not the one that the table was written from",
-        where=f"table {table}",
+        where=where,
         fix="restore the newer copy of the run's folder, or start the pipeline with "
         f"'tidemill run PIPELINE --recover-from-archive {ours.run}'",
         batch=found.batch,

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
-import pickle
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidemill.archive.progress import Reached, read_reached
-from tidemill.connectors.sinks.iceberg.commit import BatchStamp, Followed, Known, commit_files
-from tidemill.connectors.sinks.iceberg.snapshot_expiry import KEEP_SNAPSHOTS, Wastebook
-from tidemill.connectors.sinks.writing import Target, write_files
+from tidemill.connectors.sinks.arranging import arrange
+from tidemill.connectors.sinks.writing import RESULT_DDL, BatchWriter
 from tidemill.errors import RunError, SourceError
 from tidemill.folds.state import StateFiles
 from tidemill.iceberg.durable import sync_files
@@ -31,25 +27,28 @@ from tidemill.runtime.driving.taken_slices import (
 from tidemill.runtime.registry import BatchRecord
 from tidemill.runtime.starts.recovery import not_given_aside
 from tidemill.runtime.starts.standing import stamp_of
-from tidemill.runtime.topics import OutputWriter
 
 if TYPE_CHECKING:
-    from datetime import timedelta
-
-    from pyiceberg.catalog import Catalog
-    from pyiceberg.manifest import DataFile
-    from pyiceberg.table.metadata import TableMetadata
     from pyspark.sql import DataFrame
 
-    from tidemill.connectors.sinks.contract import Destination
+    from tidemill.connectors.sinks.contract import Sink
+    from tidemill.connectors.sinks.iceberg.table import SideTable
+    from tidemill.connectors.sinks.stamp import BatchStamp
     from tidemill.planning.manifest import Manifest
     from tidemill.planning.offsets import BatchOffsets
     from tidemill.reading.route import Route
     from tidemill.reading.slicing import Slicing
     from tidemill.runfolder.folder import RunFolder
 
-_QUIET = 5_000_000
-"""µs after which an archive says how far a log without new rows is followed."""
+
+@dataclass(frozen=True)
+class Batch:
+    """A batch that ran, and is to be committed."""
+
+    stamp: BatchStamp
+    before: BatchOffsets | None
+    now: BatchOffsets
+    sides: Mapping[str, Counts]  # what readers counted, by source
 
 
 class Committer:
@@ -59,31 +58,19 @@ class Committer:
         self,
         manifest: Manifest,
         folder: RunFolder,
-        catalog: Catalog,
-        targets: Mapping[str, Destination],
+        sinks: Mapping[str, Sink],
+        sides: Mapping[str, SideTable],
         slicings: dict[str, Slicing],
-        *,
-        stamps: Mapping[str, BatchStamp] | None = None,
-        keep: timedelta = KEEP_SNAPSHOTS,
     ) -> None:
-        """``targets`` are the outputs', by name; ``slicings`` tell the tasks of each slice.
+        """``slicings`` tell the tasks of each slice. All sinks, by output, are prepared.
 
-        ``stamps`` are what the tables said of this run when the driver started, by table; ``keep``
-        is how long the files of old snapshots stay.
+        ``sides`` are the prepared tables of late and dead rows, by name.
         """
         self.manifest = manifest
         self.folder = folder
-        self.catalog = catalog
-        given = not manifest.code or any(fold.gives for fold in manifest.folds.values())
-        self.writer = OutputWriter(folder.path, targets, manifest.shuffles, given=given)
-        self.slicings = slicings
-        self._stamps, self._keep = stamps or {}, keep
-        self._written = {
-            name: target.metadata for name, target in targets.items() if isinstance(target, Target)
-        }
+        self.sinks, self.sides, self.slicings = sinks, sides, slicings
+        self._by_tasks = not manifest.code or any(fold.gives for fold in manifest.folds.values())
         self._positions: dict[tuple[str, str], int] = {}
-        self._newest: dict[str, dict[str, int]] = {}  # ingest time by output and partition
-        self._said: dict[str, int] = {}
 
     def commit(self, frame: DataFrame, batch: int) -> BatchRecord:
         """Run the batch and commit it everywhere. Every table is checked on its own."""
@@ -93,21 +80,12 @@ class Committer:
         if now is None:
             raise RunError(f"batch {batch} is not in the offset log")
         require_same(self.folder, batch, now)
-        files, out, suppressed = self._write(frame, batch)
-        self.writer.note(batch)
+        written, out, suppressed = self._write(frame, batch)
         taken = slices_taken(self._routes, before, now)
         counts, aside, sides = self._side(taken)
         stamp = self._stamp(batch, before, now)
         self._sync(batch, taken)
-        for name, sink in self.manifest.sinks.items():
-            if sink.topic is not None:
-                continue  # its messages are in the topic
-            found = self._not_given(sink.table, now, files.get(name, []))
-            followed = self._followed(name, before, now, sides.get(name, Counts()))
-            if followed is not None and not found and self._is_quiet(name, followed):
-                followed = None
-            known = self._known(sink.table, self._written.get(name))
-            commit_files(self.catalog, sink.table, stamp, found, followed, known=known)
+        self._commit_outputs(Batch(stamp, before, now, sides), written)
         self._commit_aside(aside, before, stamp)
         for piece in taken:
             start, end = piece.start.frontier, piece.end.frontier
@@ -126,6 +104,16 @@ class Committer:
             clock=counts.clock,
         )
 
+    def _commit_outputs(self, batch: Batch, written: Mapping[str, list[bytes]]) -> None:
+        """First the places without stamps, so that what they have is seldom written twice."""
+        for name, sink in sorted(self.sinks.items(), key=lambda each: each[1].keeps_stamps):
+            given = written.get(name, [])
+            lost = self.manifest.discard.get(sink.place)
+            if lost and lost.includes(batch.now):
+                sink.discard(given)  # a run whose checkpoint was lost has put the rows in already
+                given = []
+            sink.commit(batch.stamp, given)
+
     def _sync(self, batch: int, taken: Iterable[TakenSlice]) -> None:
         """What says where the batch begins and ends must not be lost once a table has the batch."""
         sync_files(
@@ -134,11 +122,6 @@ class Committer:
                 *(self._routes[each.source].ledger.path(each.start.frontier) for each in taken),
             ]
         )
-
-    def _known(self, table: str, written: TableMetadata | None) -> Known:
-        run, home = self.manifest.run, self.folder.path.parents[1]
-        waste = Wastebook.of(home, table, run, self._keep)
-        return Known(self._stamps.get(table), written, waste)
 
     @property
     def _routes(self) -> dict[str, Route]:
@@ -161,50 +144,6 @@ class Committer:
             code=self.manifest.code_digest,
         )
 
-    def _followed(
-        self, name: str, before: BatchOffsets | None, now: BatchOffsets, counts: Counts
-    ) -> Followed | None:
-        """How far an archive follows its log after this batch; None for other outputs."""
-        end = now.ends.get(name)
-        if self.manifest.code or end is None or end.positions is None:
-            return None
-        newest = self._newest_of(name)
-        for number, moment in counts.newest.items():
-            newest[number] = max(moment, newest.get(number, moment))
-        live = self.manifest.sources[name].live
-        topic, log = (None, None) if live is None else (live.topic, live.location)
-        reached = {
-            int(number): Reached(at, end.frontier, newest.get(number), topic, log)
-            for number, at in end.positions.items()
-        }
-        route = self.slicings[name].route
-        start = route.placed(before.ends[name] if before else route.first()).positions or {}
-        begin = {int(number): at for number, at in start.items()}
-        gaps = {int(number): found for number, found in counts.gaps.items()}
-        return Followed(reached, begin, gaps)
-
-    def _newest_of(self, name: str) -> dict[str, int]:
-        """The newest ingest times of an archive, at first as its table tells them."""
-        if name not in self._newest:
-            metadata = self.catalog.load_table(self.manifest.sinks[name].table).metadata
-            self._newest[name] = {
-                str(number): found.ingest
-                for number, found in read_reached(metadata).items()
-                if found.ingest is not None
-            }
-        return self._newest[name]
-
-    def _is_quiet(self, name: str, followed: Followed) -> bool:
-        """A log without new rows is not worth a commit each time: its frontier is said at times."""
-        frontier = min(found.frontier for found in followed.reached.values())
-        stands = all(
-            found.next == followed.begin.get(number) for number, found in followed.reached.items()
-        )
-        quiet = stands and frontier - self._said.get(name, 0) < _QUIET and not followed.gaps
-        if not quiet:
-            self._said[name] = frontier
-        return quiet
-
     def _forget(self, batch: int) -> None:
         """Let go of what only a rewind further back than is kept could need."""
         if self.manifest.folds:
@@ -212,16 +151,24 @@ class Committer:
         if not self.manifest.ends:
             forget_slices(self._routes, self.folder.checkpoint, batch)
 
-    def _write(self, frame: DataFrame, batch: int) -> tuple[dict[str, list[DataFile]], int, int]:
-        """Write the output on executors; gather the descriptions of the files."""
-        rows = self.writer.write(frame, batch).collect()
-        files: dict[str, list[DataFile]] = {}
+    def _write(self, frame: DataFrame, batch: int) -> tuple[dict[str, list[bytes]], int, int]:
+        """Write the output on executors; gather what the tasks tell of it, by output."""
+        rows = self.written(frame, batch).collect()
+        written: dict[str, list[bytes]] = {}
         for row in rows:
             if row["file"] is not None:
-                files.setdefault(row["output"], []).append(pickle.loads(bytes(row["file"])))
-        for found in files.values():
-            found.sort(key=lambda file: str(file.file_path))
-        return files, sum(row["rows"] for row in rows), sum(row["suppressed"] for row in rows)
+                written.setdefault(row["output"], []).append(bytes(row["file"]))
+        return written, sum(row["rows"] for row in rows), sum(row["suppressed"] for row in rows)
+
+    def written(self, frame: DataFrame, batch: int) -> DataFrame:
+        """What the tasks tell, in rows; nothing runs before they are collected."""
+        if self._by_tasks:
+            return frame
+        shapes = {name: sink.shape for name, sink in self.sinks.items() if sink.shape is not None}
+        if shapes:
+            frame = arrange(frame, shapes, self.manifest.shuffles)
+        targets = {name: sink.destination(batch) for name, sink in self.sinks.items()}
+        return frame.mapInArrow(BatchWriter(targets), RESULT_DDL)
 
     def _side(
         self, taken: Iterable[TakenSlice]
@@ -254,17 +201,6 @@ class Committer:
                 )
             self._positions[(source, partition)] = high
 
-    def _not_given(self, table: str, now: BatchOffsets, files: list[DataFile]) -> list[DataFile]:
-        """The files, unless a run whose checkpoint was lost has put their rows in already."""
-        lost = self.manifest.discard.get(table)
-        if not (lost and files) or not lost.includes(now):
-            return files
-        io = self.catalog.load_table(table).io
-        for file in files:
-            with contextlib.suppress(OSError):
-                io.delete(file.file_path)
-        return []
-
     def _commit_aside(
         self, aside: pa.Table | None, before: BatchOffsets | None, stamp: BatchStamp
     ) -> None:
@@ -278,10 +214,7 @@ class Committer:
             kept = ingested_in(self.manifest.aside, rows)
             fresh = not_given_aside(self.manifest.discard.get(name), before, kept)
             if len(fresh):
-                table = self.catalog.load_table(name)
-                files = write_files(table.metadata, table.io, fresh.combine_chunks())
-                known = self._known(name, table.metadata)
-                commit_files(self.catalog, name, stamp, files, known=known)
+                self.sides[name].append(stamp, fresh)
 
 
 def ingested_in(span: tuple[int, int] | None, rows: pa.Table) -> pa.Table:

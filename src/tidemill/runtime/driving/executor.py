@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import threading
 import time
@@ -13,17 +12,17 @@ from typing import TYPE_CHECKING, Any
 
 from tidemill.config.sparksettings import meaning
 from tidemill.connectors.archives.opening import open_reader
-from tidemill.connectors.sinks.iceberg.tables import ensure_table
-from tidemill.connectors.sinks.writing import Target
-from tidemill.errors import PlanError, RunError, SourceError, TidemillError
+from tidemill.connectors.sinks.contract import SinkRun, open_sinks
+from tidemill.connectors.sinks.iceberg.table import open_sides
+from tidemill.errors import RunError, SourceError, TidemillError
 from tidemill.iceberg.catalog import load_table, open_catalog, unpin_snapshot
 from tidemill.planning.requests import Goal
 from tidemill.reading.slicing import Slicing
-from tidemill.rows.verdict import SIDE_SCHEMA
 from tidemill.runfolder.control import update_control
 from tidemill.runfolder.lease import hold_lease, is_watched, record_jvm
 from tidemill.runfolder.phases import read_course
 from tidemill.runtime.code.sameness import require_same
+from tidemill.runtime.driving.archive_commits import ArchiveCommitter
 from tidemill.runtime.driving.committer import Committer
 from tidemill.runtime.driving.driver import Driver
 from tidemill.runtime.driving.frames import Work, build_frame
@@ -35,16 +34,13 @@ from tidemill.runtime.registry import BatchRecord, Registry, RunState
 from tidemill.runtime.spark.session import build_session, end_jvm, run_settings, stop_session
 from tidemill.runtime.spark.settings import settle
 from tidemill.runtime.starts.standing import require_checkpoint
-from tidemill.runtime.topics import topic_targets
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyiceberg.catalog import Catalog
     from pyspark.sql import SparkSession
 
     from tidemill.config.loader import LoadedConfig
-    from tidemill.connectors.sinks.contract import Destination
-    from tidemill.planning.manifest import Manifest, SinkPin
+    from tidemill.planning.manifest import Manifest
     from tidemill.runfolder.folder import RunFolder
 
 _LOG = logging.getLogger(__name__)
@@ -130,11 +126,15 @@ def _drive(
 ) -> RunState:
     manifest, config = work.manifest, work.loaded.config.spark
     catalog = open_catalog(work.loaded)
-    stamps = require_checkpoint(manifest, work.folder, catalog, registry)
+    run = SinkRun(work.loaded, catalog, manifest, work.folder.path)
+    sinks, sides = open_sinks(run), open_sides(run)
+    places = {**{sink.place: sink for sink in sinks.values()}, **sides}
+    stamps = require_checkpoint(manifest, work.folder, places, registry)
     if not read_course(work.folder.path, manifest).is_live:
         for pin in manifest.sources.values():
             open_reader(pin, catalog)  # what is pinned must still be there
-    topics = topic_targets(work.loaded, manifest)
+    for sink in sinks.values():
+        sink.check()
     spark = given or build_session(
         config,
         manifest.shuffles,
@@ -152,12 +152,12 @@ def _drive(
         slicings = {source: Slicing(work.options(source)) for source in manifest.sources}
         archives = {name: slicing.archive for name, slicing in slicings.items()}
         pipeline = require_same(work, spark, archives)
-        targets: dict[str, Destination] = {**topics, **prepare_tables(catalog, manifest)}
+        for place, sink in places.items():
+            sink.prepare(stamps.get(place))
+        targets = {name: sink.destination() for name, sink in sinks.items()}
         frame = build_frame(work, spark, archives, targets, pipeline)
-        keep = work.loaded.config.keep_snapshots
-        committer = Committer(
-            manifest, work.folder, catalog, targets, slicings, stamps=stamps, keep=keep
-        )
+        kind = Committer if manifest.code else ArchiveCommitter
+        committer = kind(manifest, work.folder, sinks, sides, slicings)
         seam = None if manifest.ends else SeamWatch(work.loaded, work.folder, manifest)
         logs = None if manifest.ends else LogWatch(work.loaded, work.folder, manifest)
         growth = None if manifest.code else GrowthWatch(work.loaded, manifest)
@@ -172,44 +172,6 @@ def _drive(
             stop_session(spark)
         else:
             give_back()
-
-
-def prepare_tables(catalog: Catalog, manifest: Manifest) -> dict[str, Target]:
-    """Make the output, late and dead tables if they are missing."""
-    targets = {}
-    for name, sink in manifest.sinks.items():
-        if sink.topic is not None:
-            continue
-        table = ensure_table(
-            catalog,
-            sink.table,
-            _arrow_schema(sink),
-            sink.time,
-            sink.partition_by,
-            region=sink.region,
-            grows=not manifest.code,
-        )
-        targets[name] = Target.of(table, sink.time, manifest.output, sink.order)
-    for name in filter(None, (manifest.late_table, manifest.dead_table)):
-        ensure_table(catalog, name, SIDE_SCHEMA, None, "none")
-    return targets
-
-
-def _arrow_schema(sink: SinkPin) -> pa.Schema:
-    from pyspark.sql.pandas.types import to_arrow_schema
-    from pyspark.sql.types import StructType
-
-    from tidemill.rows.columns import spark_schema
-
-    shape = StructType.fromJson(json.loads(sink.schema))
-    try:
-        return spark_schema(to_arrow_schema(shape, timezone="UTC"))
-    except Exception as error:
-        raise PlanError(
-            f"an output column has a type no table can hold: {error}",
-            where=f"table {sink.table}",
-            fix="cast it in the pipeline",
-        ) from None
 
 
 @contextmanager

@@ -11,14 +11,12 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tidemill.config.sink import KafkaSink
 from tidemill.config.sparksettings import meaning
 from tidemill.connectors.archives.opening import open_reader
 from tidemill.errors import ConfigError, PlanError, nearest
 from tidemill.iceberg.catalog import open_metadata
 from tidemill.planning.allowlist import check_allowed
 from tidemill.planning.loops import check_loops
-from tidemill.planning.messages import check_messages
 from tidemill.planning.plan import BackfillPlan, BackfillRequest, Beginning
 from tidemill.planning.ranges import Margins, find_margins, input_range
 from tidemill.planning.resources import shuffles
@@ -281,8 +279,7 @@ def check_outputs(name: str, config: PipelineConfig, facts: PipelineFacts) -> No
                 where=where,
                 fix="name a timestamp column",
             )
-        if isinstance(sink, KafkaSink):
-            check_messages(output, facts.schemas[output], sink.key, where)
+        sink.check_output(output, facts.schemas[output], where)
 
 
 def _needed(request: BackfillRequest, margins: Margins, pins: dict[str, SourcePin]) -> TimeRange:

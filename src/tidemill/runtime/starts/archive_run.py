@@ -16,9 +16,10 @@ from tidemill.config.places import table_key
 from tidemill.config.stream import IcebergArchive, KafkaLive
 from tidemill.connectors.archives.opening import log_schema
 from tidemill.connectors.logs.kafka.slices import first_moment
+from tidemill.connectors.sinks.iceberg.section import table_pin
 from tidemill.errors import ConfigError, PlanError, nearest
 from tidemill.iceberg.catalog import open_catalog
-from tidemill.planning.manifest import Leg, Manifest, SinkPin, SourcePin
+from tidemill.planning.manifest import Leg, Manifest, SourcePin
 from tidemill.planning.resources import parallelism, shuffles
 from tidemill.runtime.plans.liveplan import open_log, require_same_topic, require_seam
 from tidemill.runtime.plans.logs import kafka_pin
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
 
     from tidemill.config.loader import LoadedConfig
+    from tidemill.config.sink import SinkPin
 
 NAME = "archive"
 """What the registry calls these runs, where others have their pipeline's name."""
@@ -180,11 +182,11 @@ def _sink(loaded: LoadedConfig, pin: SourcePin) -> SinkPin:
     archive = loaded.config.streams[pin.stream].archive
     assert pin.partition is not None and pin.offset is not None
     schema = from_arrow_schema(log_schema(pin), prefer_timestamp_ntz=True)
-    return SinkPin(
-        table=pin.location,
-        time=pin.ingest_time,
+    return table_pin(
+        pin.location,
+        json.dumps(schema.jsonValue()),
+        pin.ingest_time,
         partition_by="hour",
-        schema=json.dumps(schema.jsonValue()),
         region=archive.region if archive else None,
         order=(pin.ingest_time, pin.partition, pin.offset),
     )

@@ -12,8 +12,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tidemill.archive.progress import name_of, read_reached
-from tidemill.connectors.sinks.iceberg.commit import property_name
+from tidemill.connectors.sinks.contract import open_places
+from tidemill.connectors.sinks.iceberg.table import require_outside
 from tidemill.errors import PlanError, RunError
 from tidemill.planning.plan import Beginning
 from tidemill.runfolder.folder import RunFolder
@@ -22,9 +22,7 @@ from tidemill.runtime.starts.naming import REPEATABLE
 from tidemill.types import TimeRange, from_micros, show_instant
 
 if TYPE_CHECKING:
-    from pyiceberg.catalog import Catalog
-    from pyiceberg.table import Table
-
+    from tidemill.connectors.sinks.contract import Sink, SinkRun
     from tidemill.planning.manifest import Manifest
     from tidemill.planning.plan import BackfillRequest
     from tidemill.runtime.registry import RunRecord
@@ -49,83 +47,27 @@ def one_start_at_a_time(home: Path) -> Iterator[None]:
         yield
 
 
-def require_place(
-    catalog: Catalog, manifest: Manifest, request: BackfillRequest, home: Path
-) -> None:
+def require_place(run: SinkRun, request: BackfillRequest) -> None:
     """The run may write where its manifest says; otherwise an error that says why not."""
+    manifest, home = run.manifest, run.loaded.home
     if request.live is not None and not request.append:
         require_only_live_run(manifest, home)
-    warehouse = str(catalog.properties.get("warehouse", ""))
+    warehouse = str(run.catalog.properties.get("warehouse", ""))
     if warehouse:
-        _require_outside(warehouse, "tables that the run makes", manifest)
+        require_outside(warehouse, "tables that the run makes", manifest.sources)
     if request.live is None and request.into is None:
         return  # shadows are new tables
-    found = _existing(catalog, manifest)
-    for name, table in found.items():
-        _require_no_source(name, table, manifest)
-        _require_outside(table.metadata.location, f"the table {name!r}", manifest)
-        _require_no_archive(name, table)
+    places = open_places(run)
+    for sink in places.values():
+        sink.require_apart(manifest.sources)
     if request.append or request.live is Beginning.LATEST:
         return
     span = _span(manifest, request)
-    for sink in manifest.sinks.values():
-        if sink.table in found:
-            _require_no_rows(found[sink.table], sink.table, sink.time, span, home)
+    for pin in manifest.sinks.values():
+        _require_no_rows(places[pin.place], pin.time, span, home)
     aside = max(manifest.output[0], manifest.boundaries[0]), manifest.output[1]
-    for name in (manifest.late_table, manifest.dead_table):
-        if name in found:
-            _require_no_rows(found[name], name, "ingest_time", aside, home)
-
-
-def _existing(catalog: Catalog, manifest: Manifest) -> dict[str, Table]:
-    """The tables of the run that are there already."""
-    from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
-
-    names = [sink.table for sink in manifest.sinks.values()]
-    found = {}
-    for name in filter(None, (*names, manifest.late_table, manifest.dead_table)):
-        with suppress(NoSuchTableError, NoSuchNamespaceError):
-            found[name] = catalog.load_table(name)
-    return found
-
-
-def _require_no_source(name: str, table: Table, manifest: Manifest) -> None:
-    """A source's table may be known to the catalog by another name."""
-    for pin in manifest.sources.values():
-        if pin.table_uuid == str(table.metadata.table_uuid):
-            raise PlanError(
-                f"the table {name!r} is the pipeline's own source {pin.location}: it would read "
-                "its own rows",
-                where=f"stream {pin.stream}",
-                fix="write into another table",
-            )
-
-
-def _require_outside(location: str, what: str, manifest: Manifest) -> None:
-    """No table may be written inside of a folder whose files are all read."""
-    for pin in manifest.sources.values():
-        inside = f"{_folder(location)}/".startswith(f"{_folder(pin.location)}/")
-        if pin.kind == "parquet" and inside:
-            raise PlanError(
-                f"{what} would lie inside of the pipeline's own source, the folder {pin.location}: "
-                "it would read its own rows",
-                where=f"stream {pin.stream}",
-                fix="move catalog.warehouse out of that folder, or name a narrower archive.path",
-            )
-
-
-def _folder(location: str) -> str:
-    return location.removeprefix("file://").replace("//", "/").rstrip("/")
-
-
-def _require_no_archive(name: str, table: Table) -> None:
-    reached = read_reached(table.metadata)
-    if reached:
-        raise PlanError(
-            f"the table {name!r} is the archive of the topic {name_of(reached) or 'of a stream'}: "
-            "'tidemill archive run' writes it, and a pipeline's rows would stand among its records",
-            fix="write into another table",
-        )
+    for name in filter(None, (manifest.late_table, manifest.dead_table)):
+        _require_no_rows(places[name], "ingest_time", aside, home)
 
 
 def _span(manifest: Manifest, request: BackfillRequest) -> tuple[int, int]:
@@ -137,14 +79,12 @@ def _span(manifest: Manifest, request: BackfillRequest) -> tuple[int, int]:
     return max(manifest.output[0], first - max(pin.lateness for pin in pins)), manifest.output[1]
 
 
-def _require_no_rows(
-    table: Table, name: str, time: str | None, span: tuple[int, int], home: Path
-) -> None:
+def _require_no_rows(sink: Sink, time: str | None, span: tuple[int, int], home: Path) -> None:
     """Rows that are there would be there twice."""
-    rows = count_rows(table, time, span)
+    rows, name = sink.rows_in(span), sink.place
     if not rows:
         return
-    wrote = _writers(table, open_registry(home).runs())
+    wrote = _writers(sink, open_registry(home).runs())
     by = f"; it was written by {wrote}" if wrote else ""
     times = "" if time is None else f" with {time} in {_shown(span)}"
     raise PlanError(
@@ -157,38 +97,10 @@ def _require_no_rows(
     )
 
 
-def count_rows(table: Table, time: str | None, span: tuple[int, int]) -> int:
-    """How many rows the files have that hold rows of the range: 0 only if there is none.
-
-    Without ``time`` it is every row. Known from metadata, unless a file only straddles the range.
-    """
-    from pyiceberg.expressions import AlwaysTrue, And, GreaterThanOrEqual, LessThan
-
-    if table.metadata.current_snapshot_id is None:
-        return 0
-    if time is not None and not _has_times(table, time):
-        return 0  # the output does not fit the table: the run says so
-    if time is None:
-        scan = table.scan(AlwaysTrue())
-        return sum(task.file.record_count for task in scan.plan_files())
-    asked = And(
-        GreaterThanOrEqual(term=time, value=span[0]), LessThan(term=time, value=span[1])
-    )  # µs, for times with and without a zone
-    scan = table.scan(asked, selected_fields=(time,), limit=1)
-    rows = sum(task.file.record_count for task in scan.plan_files())
-    return rows if rows and len(scan.to_arrow()) else 0
-
-
-def _has_times(table: Table, column: str) -> bool:
-    from pyiceberg.types import TimestampType, TimestamptzType
-
-    fields = {field.name: field.field_type for field in table.schema().fields}
-    return isinstance(fields.get(column), TimestampType | TimestamptzType)
-
-
-def _writers(table: Table, runs: Iterable[RunRecord]) -> str:
-    """The project's runs that the table has commits of, the newest first."""
-    stamped = [run for run in runs if property_name(run.run) in table.metadata.properties]
+def _writers(sink: Sink, runs: Iterable[RunRecord]) -> str:
+    """The project's runs that the place has commits of, the newest first."""
+    told = sink.stamps()
+    stamped = [run for run in runs if run.run in told]
     shown = [f"{run.run} ({run.mode}, {run.state})" for run in reversed(stamped[-_SHOWN:])]
     more = len(stamped) - len(shown)
     return ", ".join(shown) + (f" and {more} more" if more else "")

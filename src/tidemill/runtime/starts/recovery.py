@@ -16,8 +16,6 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidemill.connectors.sinks.iceberg.commit import RUN_IN_SUMMARY, property_name, read_stamp
-from tidemill.connectors.sinks.stamp import find_successor
 from tidemill.errors import PlanError, SourceError
 from tidemill.planning.cuts import Cut, Way, way_to
 from tidemill.planning.manifest import Leg
@@ -29,7 +27,8 @@ if TYPE_CHECKING:
 
     from pyiceberg.catalog import Catalog
 
-    from tidemill.connectors.sinks.iceberg.commit import BatchStamp
+    from tidemill.connectors.sinks.contract import LastCommit, Sink
+    from tidemill.connectors.sinks.stamp import BatchStamp
     from tidemill.planning.manifest import Manifest, SourcePin
     from tidemill.planning.offsets import BatchOffsets
     from tidemill.planning.plan import BackfillPlan
@@ -42,26 +41,26 @@ class Lost:
     """A lost run as its tables tell it; if it went on for another lost run, that one too."""
 
     run: str
-    cuts: dict[str, Cut]  # by table: it has what comes before
+    cuts: dict[str, Cut]  # by place: it has what comes before
     end: BatchStamp  # the last commit
 
 
-def require_tables(manifest: Manifest) -> None:
-    """Only a table says how far a run came that wrote it."""
-    for name, sink in manifest.sinks.items():
-        if sink.topic is not None:
+def require_stamps(manifest: Manifest, places: Mapping[str, Sink]) -> None:
+    """Only a place that keeps stamps says how far a run came that wrote it."""
+    for name, pin in manifest.sinks.items():
+        if not places[pin.place].keeps_stamps:
             raise PlanError(
-                f"the output {name!r} goes to the topic {sink.topic!r}, which does not say how far "
-                "the lost run came",
+                f"the output {name!r} goes to {pin.place}, which does not say how far the lost run "
+                "came",
                 where=f"pipeline {manifest.pipeline}",
                 fix="start a new run with --from: its messages carry another run id",
             )
 
 
 def find_lost(
-    catalog: Catalog, manifest: Manifest, run: str, backfills: Collection[str] = ()
+    places: Mapping[str, Sink], manifest: Manifest, run: str, backfills: Collection[str] = ()
 ) -> Lost:
-    """The lost run, and what each table of the pipeline has of it.
+    """The lost run, and what each place that the pipeline writes has of it.
 
     ``backfills`` are runs that have an end: they are not recovered, and never the latest one.
     """
@@ -70,35 +69,30 @@ def find_lost(
             f"the run {run} is a backfill: it has an end, and is not recovered",
             fix="start the backfill again; only live runs are recovered from the archive",
         )
-    outputs = {sink.table for sink in manifest.sinks.values()}
-    names = sorted({*outputs, manifest.late_table, manifest.dead_table})
-    found = {name: catalog.load_table(name) for name in names if catalog.table_exists(name)}
+    outputs = {pin.place for pin in manifest.sinks.values()}
+    stamps = {name: sink.stamps() for name, sink in places.items()}
     if run == LATEST:
         newest = [
-            (snapshot.timestamp_ms, snapshot.summary.additional_properties[RUN_IN_SUMMARY])
-            for table in found.values()
-            for snapshot in table.metadata.snapshots
-            if snapshot.summary
-            and RUN_IN_SUMMARY in snapshot.summary.additional_properties
-            and snapshot.summary.additional_properties[RUN_IN_SUMMARY] not in backfills
+            (last.at, name)
+            for told in stamps.values()
+            for name, last in told.items()
+            if last.at and name not in backfills
         ]
         run = max(newest, default=(0, ""))[1]
-    properties = {name: table.metadata.properties for name, table in found.items()}
-    if not any(property_name(run) in told for told in properties.values()):
+    if not any(run in told for told in stamps.values()):
         raise PlanError(
             f"no table of the pipeline has a commit of {f'run {run}' if run else 'any run'}",
             fix="there is nothing to recover; 'tidemill run' with --from begins again where that "
             "run began, without --from the rows since then are left out",
         )
-    _require_last(run, properties)
-    return _lost(run, properties, names, outputs)
+    _require_last(run, stamps)
+    return _lost(run, stamps, sorted(places), outputs)
 
 
-def _require_last(run: str, properties: Mapping[str, Mapping[str, str]]) -> None:
+def _require_last(run: str, stamps: Mapping[str, Mapping[str, LastCommit]]) -> None:
     """What a successor has given after the run is in the tables: only the successor knows it."""
-    for told in properties.values():
-        other = find_successor(told, run)
-        if other is not None:
+    for told in stamps.values():
+        for other in (name for name, last in told.items() if last.stamp.recovers == run):
             raise PlanError(
                 f"the run {other} went on for {run}, and has written rows since",
                 fix=f"recover that one: --recover-from-archive {other}",
@@ -107,16 +101,18 @@ def _require_last(run: str, properties: Mapping[str, Mapping[str, str]]) -> None
 
 
 def _lost(
-    run: str, properties: Mapping[str, Mapping[str, str]], names: Iterable[str], outputs: set[str]
+    run: str,
+    stamps: Mapping[str, Mapping[str, LastCommit]],
+    names: Iterable[str],
+    outputs: set[str],
 ) -> Lost:
     """A run that itself went on for a lost one gave nothing of what that one had given."""
-    found = {name: read_stamp(told, run) for name, told in properties.items()}
-    stamps = {name: stamp for name, stamp in found.items() if stamp is not None}
-    end = max(stamps.values(), key=lambda stamp: stamp.batch)
-    cuts = cuts_of(stamps, names, outputs)
+    found = {name: told[run].stamp for name, told in stamps.items() if run in told}
+    end = max(found.values(), key=lambda stamp: stamp.batch)
+    cuts = cuts_of(found, names, outputs)
     before = end.recovers
-    if before and any(property_name(before) in told for told in properties.values()):
-        older = _lost(before, properties, names, outputs)
+    if before and any(before in told for told in stamps.values()):
+        older = _lost(before, stamps, names, outputs)
         cuts = {
             name: max(cut, older.cuts[name], key=lambda cut: cut.order)
             for name, cut in cuts.items()
@@ -173,7 +169,7 @@ def recover(manifest: Manifest, lost: Lost) -> Manifest:
             f"{', '.join(sorted(manifest.sources))}",
             fix="restore the pipeline's code, or start a new run",
         )
-    outputs = [lost.cuts[sink.table] for sink in manifest.sinks.values()]
+    outputs = [lost.cuts[pin.place] for pin in manifest.sinks.values()]
     way = way_to([cut for n, cut in enumerate(outputs) if cut not in outputs[:n]], manifest.delays)
     lows = [min(step.values()) - MILLISECOND for step in way.steps]
     begin = min(manifest.boundaries[0], *lows)  # every source has a mark before the first step

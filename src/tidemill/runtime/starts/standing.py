@@ -9,10 +9,10 @@ registry knows the last batch too, also where a batch committed nothing, or wrot
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from tidemill.connectors.sinks.stamp import BatchStamp, difference, read_stamp
+from tidemill.connectors.sinks.stamp import BatchStamp, difference
 from tidemill.errors import PlanError
 from tidemill.runfolder.journal import read_journal
 from tidemill.runtime.driving.taken_slices import read_batch
@@ -20,8 +20,7 @@ from tidemill.runtime.starts.naming import show_options
 from tidemill.types import from_micros, show_instant
 
 if TYPE_CHECKING:
-    from pyiceberg.catalog import Catalog
-
+    from tidemill.connectors.sinks.contract import Sink
     from tidemill.planning.manifest import Manifest
     from tidemill.planning.offsets import BatchOffsets
     from tidemill.runfolder.folder import RunFolder
@@ -54,42 +53,31 @@ def stamp_of(
 
 
 def require_checkpoint(
-    manifest: Manifest, folder: RunFolder, catalog: Catalog, registry: Registry
+    manifest: Manifest, folder: RunFolder, places: Mapping[str, Sink], registry: Registry
 ) -> dict[str, BatchStamp]:
-    """The tables' stamps of this run, by table, all of which the checkpoint knows.
+    """This run's stamps at the places that it writes, all of which the checkpoint knows.
 
-    Driver, before Spark starts. One that the checkpoint does not know, or knows otherwise, means
-    that the checkpoint is older than the table: an error that says what to do.
+    Driver, before Spark starts. A stamp that the checkpoint does not know, or knows otherwise,
+    means that the checkpoint is older than the table: an error that says what to do.
     """
-    stamps = dict(_stamps(manifest, catalog))
+    told = {name: sink.stamps().get(manifest.run) for name, sink in places.items()}
+    stamps = {name: found.stamp for name, found in told.items() if found is not None}
     for table, stamp in stamps.items():
         wrong = _contradiction(folder, stamp)
         if wrong is not None:
-            raise _older(manifest, f"the table {table} has batch {stamp.batch}", wrong, stamps)
+            what = f"the table {table} has batch {stamp.batch}"
+            raise _older(manifest, what, wrong, _way_out(manifest, places, bool(stamps)))
     newest = registry.newest_batch(manifest.run)
     if newest is not None:
         number, frontier = newest
         known = _known_frontiers(folder, number)
         what = f"the registry knows batch {number}"
         if known is None and number > _last(folder):
-            raise _older(manifest, what, _beyond(folder), stamps)
+            raise _older(manifest, what, _beyond(folder), _way_out(manifest, places, bool(stamps)))
         if known is not None and min(known.values()) != frontier:
-            raise _older(manifest, what, "in the checkpoint it ends elsewhere", stamps)
+            wrong = "in the checkpoint it ends elsewhere"
+            raise _older(manifest, what, wrong, _way_out(manifest, places, bool(stamps)))
     return stamps
-
-
-def _stamps(manifest: Manifest, catalog: Catalog) -> Iterator[tuple[str, BatchStamp]]:
-    from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
-
-    names = [sink.table for sink in manifest.sinks.values() if sink.topic is None]
-    for name in filter(None, [*names, manifest.late_table, manifest.dead_table]):
-        try:
-            properties = catalog.load_table(name).metadata.properties
-        except (NoSuchTableError, NoSuchNamespaceError):
-            continue
-        stamp = read_stamp(properties, manifest.run)
-        if stamp is not None:
-            yield name, stamp
 
 
 def _contradiction(folder: RunFolder, stamp: BatchStamp) -> str | None:
@@ -137,21 +125,18 @@ def _last(folder: RunFolder) -> int:
     return max((int(path.name) for path in found if path.name.isdecimal()), default=-1)
 
 
-def _older(
-    manifest: Manifest, what: str, wrong: str, stamps: Mapping[str, BatchStamp]
-) -> PlanError:
+def _older(manifest: Manifest, what: str, wrong: str, way_out: str) -> PlanError:
     run = manifest.run
     return PlanError(
         f"{what} of this run, but {wrong}. The checkpoint is older than what the run wrote: from "
         "it the run would write other rows under old numbers, and lose them",
         where=f"run {run}",
-        fix="restore the newest copy of the run's folder; if there is none, "
-        f"{_way_out(manifest, bool(stamps))}",
+        fix=f"restore the newest copy of the run's folder; if there is none, {way_out}",
         run=run,
     )
 
 
-def _way_out(manifest: Manifest, has_commits: bool) -> str:
+def _way_out(manifest: Manifest, places: Mapping[str, Sink], has_commits: bool) -> str:
     run, command = manifest.run, f"tidemill run {manifest.pipeline}"
     if not manifest.code:
         streams = " ".join(manifest.sources)
@@ -161,7 +146,7 @@ def _way_out(manifest: Manifest, has_commits: bool) -> str:
         )
     if manifest.ends:
         return f"'tidemill cancel {run}', and start the backfill again"
-    if any(sink.topic is not None for sink in manifest.sinks.values()):
+    if not all(sink.keeps_stamps for sink in places.values()):
         return f"'tidemill cancel {run}', and start a new run with --from"
     if not has_commits:
         begin = show_instant(from_micros(manifest.boundaries[0]))

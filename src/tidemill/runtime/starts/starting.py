@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+from tidemill.connectors.sinks.contract import SinkRun, open_places
 from tidemill.errors import PlanError, RunError
 from tidemill.iceberg.catalog import open_catalog
 from tidemill.planning.manifesting import pipeline_manifest
@@ -22,11 +23,12 @@ from tidemill.runtime.starts.recovery import (
     find_lost,
     output_start,
     recover,
-    require_tables,
+    require_stamps,
 )
 from tidemill.runtime.starts.takeover import Takeover
 
 if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
     from pyspark.sql import SparkSession
 
     from tidemill.config.loader import LoadedConfig
@@ -56,9 +58,8 @@ class Starter:
             check_name(name)
         made = pipeline_manifest(self.loaded, plan, new_run_id(plan.created))
         made = replace(made, name=name, asked=asked_of(plan.request))
-        home, catalog = self.loaded.home, open_catalog(self.loaded)
-        with one_start_at_a_time(home):
-            require_place(catalog, made, plan.request, home)
+        with one_start_at_a_time(self.loaded.home):
+            require_place(self._sink_run(made, open_catalog(self.loaded)), plan.request)
             write_run(self.loaded, made)
         return made
 
@@ -76,18 +77,19 @@ class Starter:
             check_name(name)
         first = plan(datetime.now(UTC))
         draft = pipeline_manifest(self.loaded, first, new_run_id(first.created))
-        require_tables(draft)
+        places = open_places(self._sink_run(draft, catalog))
+        require_stamps(draft, places)
         with contextlib.suppress(RunError):
             lost = registry.get(lost).run  # it may be told by its name
         backfills = {found.run for found in registry.runs() if found.mode == "backfill"}
-        found = find_lost(catalog, draft, lost, backfills).run
+        found = find_lost(places, draft, lost, backfills).run
         if lost == LATEST and not changed_code:
             _require_lost(RunFolder.of(home, found))
         lost = found
         takeover = Takeover(home, registry, draft.pipeline, lost, changed_code)
         with one_start_at_a_time(home), takeover.held():
             require_only_live_run(draft, home, lost)
-            last = find_lost(catalog, draft, lost)  # nobody adds to it any more
+            last = find_lost(places, draft, lost)  # nobody adds to it any more
             final = plan(output_start(last, first))
             made = recover(pipeline_manifest(self.loaded, final, draft.run), last)
             made = replace(made, name=name, asked=asked_of(final.request))
@@ -96,6 +98,10 @@ class Starter:
             write_run(self.loaded, made, lost)
             takeover.give_up(made.run)
         return made
+
+    def _sink_run(self, manifest: Manifest, catalog: Catalog) -> SinkRun:
+        folder = RunFolder.of(self.loaded.home, manifest.run).path
+        return SinkRun(self.loaded, catalog, manifest, folder)
 
     @property
     def _registry(self) -> Registry:

@@ -20,15 +20,16 @@ from tests.connectors.sinks.kafka.topics import batches, count, headers, read_to
 from tests.kafka.broker import Broker
 from tests.live import yard as live_yard
 from tests.reliability.scenario import Yard
+from tidemill.connectors.sinks.arranging import arrange
 from tidemill.connectors.sinks.contract import ROW
 from tidemill.connectors.sinks.kafka.producing import TopicTarget
 from tidemill.connectors.sinks.kafka.repeats import drop_repeats
-from tidemill.connectors.sinks.writing import BatchWriter
+from tidemill.connectors.sinks.kafka.topic import SentNote
+from tidemill.connectors.sinks.writing import RESULT_DDL, BatchWriter
 from tidemill.errors import ConfigError, PlanError, SinkError
 from tidemill.iceberg.catalog import open_catalog
 from tidemill.planning.messages import MessageShape
 from tidemill.project import Until
-from tidemill.runtime.topics import OutputWriter
 from tidemill.testing import assert_same_rows
 
 pytestmark = pytest.mark.kafka
@@ -235,11 +236,13 @@ def test_a_batch_whose_end_is_noted_is_not_written_again(
         F.timestamp_millis("id").alias("at"), (F.col("id") % 5).alias("id")
     )
     for batch, noted, total in ((0, True, 50), (0, True, 50), (1, False, 100), (1, False, 150)):
-        writer = OutputWriter(tmp_path, {"output": where}, 2)
-        told = writer.write(frame, batch).collect()
+        note = SentNote(tmp_path)
+        made = arrange(frame, {"output": where.shape}, 2)
+        to = BatchWriter({"output": where.at(batch, note.sent() >= batch)})
+        told = made.mapInArrow(to, RESULT_DDL).collect()
         assert sum(row["rows"] for row in told) == 50
         if noted:
-            writer.note(batch)
+            note.note(batch)
         assert count(broker, topic) == total
     assert len(list(drop_repeats(read_topic(broker, topic)))) == 100
 
@@ -414,7 +417,7 @@ def test_tables_and_topics_of_one_live_run(quay: live_yard.Yard, broker: Broker)
 def test_a_pipeline_that_would_read_what_it_writes(quay: live_yard.Yard) -> None:
     path = quay.folder / "tidemill.yaml"
     path.write_text(path.read_text("utf-8").replace(f"{quay.topic}-means", quay.topic), "utf-8")
-    with pytest.raises(PlanError, match="which the pipeline reads"):
+    with pytest.raises(PlanError, match=r"from which its source '.*' is read"):
         quay.project.run("told", begin="earliest", spark=quay.spark)
     with pytest.raises(PlanError, match="--into names one topic, the pipeline writes 2"):
         quay.project.run("told", begin="earliest", into="other", spark=quay.spark)

@@ -97,7 +97,7 @@ def commit_files(
     for _ in attempts(_TRIES):
         table = catalog.load_table(name)
         found = read_stamp(table.metadata.properties, stamp.run)
-        if is_repeat(found, stamp, known.at_start, name):
+        if is_repeat(found, stamp, known.at_start, f"table {name}"):
             return _settle(table, stamp, files)
         table.metadata = fit_layout(table, files, known.written)
         if _try_commit(table, stamp, files, followed, known.waste):

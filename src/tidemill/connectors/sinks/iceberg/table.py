@@ -1,0 +1,215 @@
+"""A table of the catalog as a sink: data files on executors, one commit per batch."""
+
+from __future__ import annotations
+
+import contextlib
+import pickle
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from tidemill.archive.progress import name_of, read_reached
+from tidemill.connectors.sinks.contract import LastCommit, Sink, SinkRun, arrow_schema
+from tidemill.connectors.sinks.iceberg.commit import RUN_IN_SUMMARY, Known, commit_files
+from tidemill.connectors.sinks.iceberg.section import table_pin
+from tidemill.connectors.sinks.iceberg.snapshot_expiry import Wastebook
+from tidemill.connectors.sinks.iceberg.tables import ensure_table
+from tidemill.connectors.sinks.stamp import read_stamps
+from tidemill.connectors.sinks.writing import Target, write_files
+from tidemill.errors import PlanError, RunError
+from tidemill.rows.verdict import SIDE_SCHEMA
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyiceberg.manifest import DataFile
+    from pyiceberg.table import Table
+
+    from tidemill.config.sink import SinkPin
+    from tidemill.connectors.sinks.iceberg.commit import Followed
+    from tidemill.connectors.sinks.stamp import BatchStamp
+    from tidemill.planning.manifest import SourcePin
+
+
+class IcebergTable(Sink):
+    """A table of a run: its pin says how it is made, the catalog everything else."""
+
+    def __init__(self, run: SinkRun, pin: SinkPin) -> None:
+        """Nothing is opened yet."""
+        self.run, self.pin, self.place = run, pin, pin.place
+        self._target: Target | None = None
+        self._at_start: BatchStamp | None = None
+
+    def prepare(self, at_start: BatchStamp | None) -> None:
+        """Make the table if it is missing. An archive's table gets the columns that it lacks."""
+        table = ensure_table(
+            self.run.catalog,
+            self.pin.table,
+            self.schema(),
+            self.pin.time,
+            self.pin.own["partition_by"],
+            region=self.pin.own["region"],
+            grows=not self.run.manifest.code,
+        )
+        order = tuple(self.pin.own["order"])
+        self._target = Target.of(table, self.pin.time, self.run.manifest.output, order)
+        self._at_start = at_start
+
+    def schema(self) -> pa.Schema:
+        """The table's columns."""
+        return arrow_schema(self.pin)
+
+    def destination(self, batch: int = -1) -> Target:
+        """The table as it was prepared: later changes of its schema do not reach the run."""
+        if self._target is None:
+            raise RunError(f"the table {self.place} is written before it is prepared")
+        return self._target
+
+    def commit(self, stamp: BatchStamp, written: Sequence[bytes]) -> bool:
+        """Put the batch's files into the table."""
+        return self.commit_files(stamp, files_of(written))
+
+    def commit_files(
+        self, stamp: BatchStamp, files: Sequence[DataFile], followed: Followed | None = None
+    ) -> bool:
+        """Put these files into the table; an archive says how far it ``followed`` its log."""
+        keep = self.run.loaded.config.keep_snapshots
+        waste = Wastebook.of(self.run.loaded.home, self.place, self.run.run, keep)
+        known = Known(self._at_start, self.destination().metadata, waste)
+        return commit_files(self.run.catalog, self.place, stamp, files, followed, known=known)
+
+    def discard(self, written: Sequence[bytes]) -> None:
+        """Delete the files; no snapshot names them."""
+        for file in files_of(written):
+            with contextlib.suppress(OSError):
+                self.destination().io.delete(file.file_path)
+
+    def stamps(self) -> Mapping[str, LastCommit]:
+        """Of every run whose stamp is a property of the table."""
+        table = self.existing()
+        if table is None:
+            return {}
+        times: dict[str, int] = {}
+        for snapshot in table.metadata.snapshots:
+            told = snapshot.summary.additional_properties if snapshot.summary else {}
+            if RUN_IN_SUMMARY in told:
+                run = told[RUN_IN_SUMMARY]
+                times[run] = max(snapshot.timestamp_ms, times.get(run, 0))
+        found = read_stamps(table.metadata.properties)
+        return {run: LastCommit(stamp, times.get(run, 0)) for run, stamp in found.items()}
+
+    def rows_in(self, span: tuple[int, int]) -> int:
+        """Known from metadata, unless a file only straddles the span."""
+        table = self.existing()
+        return 0 if table is None else count_rows(table, self.pin.time, span)
+
+    def require_apart(self, sources: Mapping[str, SourcePin]) -> None:
+        """A source's table may be known to the catalog by another name."""
+        table = self.existing()
+        if table is None:
+            return
+        for pin in sources.values():
+            if pin.table_uuid == str(table.metadata.table_uuid):
+                raise PlanError(
+                    f"the table {self.place!r} is the pipeline's own source {pin.location}: it "
+                    "would read its own rows",
+                    where=f"stream {pin.stream}",
+                    fix="write into another table",
+                )
+        require_outside(table.metadata.location, f"the table {self.place!r}", sources)
+        reached = read_reached(table.metadata)
+        if reached:
+            raise PlanError(
+                f"the table {self.place!r} is the archive of the topic "
+                f"{name_of(reached) or 'of a stream'}: 'tidemill archive run' writes it, and a "
+                "pipeline's rows would stand among its records",
+                fix="write into another table",
+            )
+
+    def existing(self) -> Table | None:
+        """The table as it is now, if it is there."""
+        from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
+
+        with contextlib.suppress(NoSuchTableError, NoSuchNamespaceError):
+            return self.run.catalog.load_table(self.place)
+        return None
+
+
+class SideTable(IcebergTable):
+    """The table of a run's late or dead rows, which the driver writes itself."""
+
+    def __init__(self, run: SinkRun, name: str) -> None:
+        """Always a table of the catalog, whatever the outputs are."""
+        super().__init__(run, table_pin(name, ""))
+
+    def schema(self) -> pa.Schema:
+        """As side files have them."""
+        return SIDE_SCHEMA
+
+    def rows_in(self, span: tuple[int, int]) -> int:
+        """Late and dead rows belong to a span by their ingest time."""
+        table = self.existing()
+        return 0 if table is None else count_rows(table, "ingest_time", span)
+
+    def append(self, stamp: BatchStamp, rows: pa.Table) -> None:
+        """Write the rows and commit them; none commit nothing."""
+        if len(rows):
+            table = self.run.catalog.load_table(self.place)
+            self._target = Target.of(table, None, None)
+            self.commit_files(stamp, write_files(table.metadata, table.io, rows.combine_chunks()))
+
+
+def open_sides(run: SinkRun) -> dict[str, SideTable]:
+    """The tables of a run's late and dead rows, by name; an archive's run has none."""
+    names = (run.manifest.late_table, run.manifest.dead_table)
+    return {name: SideTable(run, name) for name in names if name}
+
+
+def files_of(written: Sequence[bytes]) -> list[DataFile]:
+    """The descriptions of data files, from Spark's own channel between task and driver."""
+    files: list[DataFile] = [pickle.loads(each) for each in written]
+    return sorted(files, key=lambda file: str(file.file_path))
+
+
+def require_outside(location: str, what: str, sources: Mapping[str, SourcePin]) -> None:
+    """No table may be written inside of a folder whose files are all read."""
+    for pin in sources.values():
+        inside = f"{_folder(location)}/".startswith(f"{_folder(pin.location)}/")
+        if pin.kind == "parquet" and inside:
+            raise PlanError(
+                f"{what} would lie inside of the pipeline's own source, the folder {pin.location}: "
+                "it would read its own rows",
+                where=f"stream {pin.stream}",
+                fix="move catalog.warehouse out of that folder, or name a narrower archive.path",
+            )
+
+
+def _folder(location: str) -> str:
+    return location.removeprefix("file://").replace("//", "/").rstrip("/")
+
+
+def count_rows(table: Table, time: str | None, span: tuple[int, int]) -> int:
+    """How many rows the files have that hold rows of the range: 0 only if there is none.
+
+    Without ``time`` it is every row. Known from metadata, unless a file only straddles the range.
+    """
+    from pyiceberg.expressions import AlwaysTrue, And, GreaterThanOrEqual, LessThan
+
+    if table.metadata.current_snapshot_id is None:
+        return 0
+    if time is not None and not _has_times(table, time):
+        return 0  # the output does not fit the table: the run says so
+    if time is None:
+        scan = table.scan(AlwaysTrue())
+        return sum(task.file.record_count for task in scan.plan_files())
+    asked = And(
+        GreaterThanOrEqual(term=time, value=span[0]), LessThan(term=time, value=span[1])
+    )  # µs, for times with and without a zone
+    scan = table.scan(asked, selected_fields=(time,), limit=1)
+    rows = sum(task.file.record_count for task in scan.plan_files())
+    return rows if rows and len(scan.to_arrow()) else 0
+
+
+def _has_times(table: Table, column: str) -> bool:
+    from pyiceberg.types import TimestampType, TimestamptzType
+
+    fields = {field.name: field.field_type for field in table.schema().fields}
+    return isinstance(fields.get(column), TimestampType | TimestamptzType)

@@ -1,0 +1,87 @@
+"""A topic as a sink: tasks send the messages, and a note says which batch is wholly sent."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, ClassVar
+
+from tidemill.connectors.sinks.contract import Sink, SinkRun
+from tidemill.connectors.sinks.kafka.producing import TopicTarget, require_topic
+from tidemill.errors import RunError
+from tidemill.planning.messages import MessageShape
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tidemill.config.sink import SinkPin
+    from tidemill.connectors.sinks.kafka.section import KafkaSink
+    from tidemill.connectors.sinks.stamp import BatchStamp
+
+_NAME = "topics.json"
+
+
+class KafkaTopic(Sink):
+    """A topic of a run. A log has no commit that could hold a stamp, so it is at least once.
+
+    A file in the run's folder says which batch's messages are all in the run's topics. A driver
+    that dies before it is written repeats them, with the same ids.
+    """
+
+    keeps_stamps: ClassVar[bool] = False
+
+    def __init__(self, run: SinkRun, pin: SinkPin, section: KafkaSink) -> None:
+        """The client's settings are the YAML's of now: they may hold secrets, no file has them."""
+        self.place, self.shape = pin.place, MessageShape.of(pin)
+        client = {**section.options, "bootstrap.servers": section.brokers}
+        kept = run.manifest.output
+        self.target = TopicTarget(pin.own["topic"], self.shape, kept, client, run.run)
+        self._note = SentNote(run.folder)
+
+    def check(self) -> None:
+        """The settings are right, the topic is there."""
+        require_topic(self.target)
+
+    def prepare(self, at_start: BatchStamp | None) -> None:
+        """Nothing: a topic is made by its owner, with the partitions that he wants."""
+
+    def destination(self, batch: int = -1) -> TopicTarget:
+        """The topic for one batch; of one that is in the topic already, tasks only count."""
+        return self.target.at(batch, self._note.sent() >= batch)
+
+    def commit(self, stamp: BatchStamp, written: Sequence[bytes]) -> bool:
+        """The tasks of the batch have ended: its messages are in the run's topics."""
+        return self._note.note(stamp.batch)
+
+    def discard(self, written: Sequence[bytes]) -> None:
+        """Not asked for: a run that writes to a topic is not recovered."""
+
+
+class SentNote:
+    """The note of the last batch whose messages are all in the run's topics."""
+
+    def __init__(self, folder: Path) -> None:
+        """``folder`` is the run's."""
+        self._path = folder / _NAME
+
+    def sent(self) -> int:
+        """The last batch whose messages are all in the topics, or −1."""
+        try:
+            return int(json.loads(self._path.read_text("utf-8"))["batch"])
+        except FileNotFoundError:
+            return -1
+        except (ValueError, KeyError, TypeError):
+            raise RunError(
+                "the file that says which messages are sent is damaged",
+                where=str(self._path),
+                fix="delete it: the last batch's messages are written again, with the same ids",
+            ) from None
+
+    def note(self, batch: int) -> bool:
+        """Write down that a batch is sent; returns whether it was news."""
+        if batch <= self.sent():
+            return False
+        draft = self._path.with_suffix(".tmp")
+        draft.write_text(json.dumps({"batch": batch}), "utf-8")
+        draft.replace(self._path)
+        return True

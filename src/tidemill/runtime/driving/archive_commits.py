@@ -1,0 +1,94 @@
+"""The commits of `archive run`: each snapshot also says how far the table follows its log."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from tidemill.archive.progress import Reached, read_reached
+from tidemill.connectors.sinks.iceberg.commit import Followed
+from tidemill.connectors.sinks.iceberg.table import IcebergTable, files_of
+from tidemill.reading.sidefile import Counts
+from tidemill.runtime.driving.committer import Batch, Committer
+
+if TYPE_CHECKING:
+    from tidemill.planning.manifest import SourcePin
+    from tidemill.reading.route import Route
+
+_QUIET = 5_000_000
+"""µs after which an archive says how far a log without new rows is followed."""
+
+
+class ArchiveCommitter(Committer):
+    """The committer of a run that follows logs into their archives: tables, output by source."""
+
+    def __init__(self, *given: Any) -> None:
+        """As every committer; its sinks are tables, because an archive that is followed is one."""
+        super().__init__(*given)
+        self._logs = {
+            name: FollowedLog(self.manifest.sources[name], self.slicings[name].route, sink)
+            for name, sink in self.sinks.items()
+            if isinstance(sink, IcebergTable)
+        }
+
+    def _commit_outputs(self, batch: Batch, written: Mapping[str, list[bytes]]) -> None:
+        """Commit at times without rows, too: a quiet log is followed as well."""
+        for name, log in self._logs.items():
+            files = files_of(written.get(name, []))
+            followed = log.follow(name, batch)
+            if followed is not None and not files and log.is_quiet(followed):
+                followed = None
+            log.table.commit_files(batch.stamp, files, followed)
+
+
+class FollowedLog:
+    """How far one archive follows its log, from batch to batch."""
+
+    def __init__(self, pin: SourcePin, route: Route, table: IcebergTable) -> None:
+        """Nothing is read yet."""
+        self.pin, self.route, self.table = pin, route, table
+        self._newest: dict[str, int] | None = None  # ingest time by partition
+        self._said = 0  # the frontier of the last commit
+
+    def follow(self, name: str, batch: Batch) -> Followed | None:
+        """What the commit of a batch says of the log; None if its source has no positions yet."""
+        end, counts = batch.now.ends.get(name), batch.sides.get(name, Counts())
+        if end is None or end.positions is None:
+            return None
+        newest = self._newest_times()
+        for number, moment in counts.newest.items():
+            newest[number] = max(moment, newest.get(number, moment))
+        live = self.pin.live
+        topic, log = (None, None) if live is None else (live.topic, live.location)
+        reached = {
+            int(number): Reached(at, end.frontier, newest.get(number), topic, log)
+            for number, at in end.positions.items()
+        }
+        first = batch.before.ends[name] if batch.before else self.route.first()
+        start = self.route.placed(first).positions or {}
+        begin = {int(number): at for number, at in start.items()}
+        gaps = {int(number): found for number, found in counts.gaps.items()}
+        return Followed(reached, begin, gaps)
+
+    def _newest_times(self) -> dict[str, int]:
+        """The newest ingest times of the archive, at first as its table tells them."""
+        if self._newest is None:
+            table = self.table.existing()
+            known = {} if table is None else read_reached(table.metadata)
+            self._newest = {
+                str(number): found.ingest
+                for number, found in known.items()
+                if found.ingest is not None
+            }
+        return self._newest
+
+    def is_quiet(self, followed: Followed) -> bool:
+        """A log without new rows is not worth a commit each time: its frontier is said at times."""
+        frontier = min(found.frontier for found in followed.reached.values())
+        stands = all(
+            found.next == followed.begin.get(number) for number, found in followed.reached.items()
+        )
+        quiet = stands and frontier - self._said < _QUIET and not followed.gaps
+        if not quiet:
+            self._said = frontier
+        return quiet
