@@ -13,11 +13,9 @@ from tidemill.cli.main import cli
 from tidemill.config import (
     CatalogConfig,
     FilesLive,
-    IcebergArchive,
     IcebergSink,
     KafkaLive,
     KafkaSink,
-    ParquetArchive,
     PipelineConfig,
     ProjectConfig,
     RequestsTopic,
@@ -25,6 +23,7 @@ from tidemill.config import (
     SparkConfig,
     StreamConfig,
 )
+from tidemill.config.archive import ARCHIVES
 from tidemill.config.sparksettings import MEANING, OURS
 from tidemill.types import show_duration
 
@@ -34,8 +33,7 @@ SECTIONS: dict[str, type[BaseModel]] = {
     "catalog:": CatalogConfig,
     "spark:": SparkConfig,
     "streams: NAME:": StreamConfig,
-    "streams: NAME: archive: (type: iceberg)": IcebergArchive,
-    "streams: NAME: archive: (type: parquet)": ParquetArchive,
+    **{f"streams: NAME: archive: (type: {name})": ARCHIVES.find(name) for name in ARCHIVES.builtin},
     "streams: NAME: live: (type: kafka)": KafkaLive,
     "streams: NAME: live: (type: files)": FilesLive,
     "streams: NAME: live: (type: files) requests:": RequestsTopic,

@@ -4,9 +4,9 @@ from itertools import pairwise
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tidemill.connectors.pieces import Piece
 from tidemill.connectors.tasks import _SMALL, deal, pieces_of
 from tidemill.planning.statistics import Extent
-from tidemill.rows.columns import Piece
 
 START, END = 1_000_000, 61_000_000
 ROWS = st.one_of(st.integers(1, 1_000), st.integers(1, 30_000_000))

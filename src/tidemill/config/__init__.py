@@ -8,9 +8,7 @@ from tidemill.config.sink import IcebergSink, KafkaSink, SinkConfig
 from tidemill.config.spark import SparkConfig
 from tidemill.config.stream import (
     FilesLive,
-    IcebergArchive,
     KafkaLive,
-    ParquetArchive,
     RequestsTopic,
     StreamConfig,
 )
@@ -18,11 +16,9 @@ from tidemill.config.stream import (
 __all__ = [
     "CatalogConfig",
     "FilesLive",
-    "IcebergArchive",
     "IcebergSink",
     "KafkaLive",
     "KafkaSink",
-    "ParquetArchive",
     "PipelineConfig",
     "ProjectConfig",
     "RequestsTopic",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from tidemill.rows.columns import Piece
+from tidemill.connectors.pieces import Piece
 
 if TYPE_CHECKING:
     from tidemill.planning.statistics import Extent

@@ -9,8 +9,8 @@ from tests.connectors.archives.archives import START, make_rows
 from tests.connectors.archives.test_parquet import END, reader_of, write
 from tidemill.connectors.archives import parquet
 from tidemill.connectors.archives.parquet_columns import FileColumns, missing_columns, unite, wider
+from tidemill.connectors.pieces import Piece
 from tidemill.errors import SourceError
-from tidemill.rows.columns import Piece
 
 UTC, PLAIN = pa.timestamp("us", "UTC"), pa.timestamp("us")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -12,11 +11,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tidemill.config.sparksettings import meaning
-from tidemill.connectors.archives.opening import open_reader
+from tidemill.connectors.archives.opening import archive_of, open_reader
 from tidemill.connectors.sinks.iceberg.tables import ensure_table
 from tidemill.connectors.sinks.writing import Target
-from tidemill.errors import PlanError, RunError, SourceError, TidemillError
-from tidemill.iceberg.catalog import load_table, open_catalog, unpin_snapshot
+from tidemill.errors import PlanError, RunError, TidemillError
+from tidemill.iceberg.catalog import open_catalog
 from tidemill.planning.requests import Goal
 from tidemill.reading.slicing import Slicing
 from tidemill.rows.verdict import SIDE_SCHEMA
@@ -46,8 +45,6 @@ if TYPE_CHECKING:
     from tidemill.connectors.sinks.contract import Destination
     from tidemill.planning.manifest import Manifest, SinkPin
     from tidemill.runfolder.folder import RunFolder
-
-_LOG = logging.getLogger(__name__)
 
 
 def execute(
@@ -112,13 +109,10 @@ def _in_our_words(error: BaseException, run: str) -> BaseException:
 
 
 def release(catalog: Catalog, manifest: Manifest) -> None:
-    """Let go of the pinned snapshots; a table that is gone needs no letting go."""
+    """Let go of the pinned archives."""
     for pin in manifest.sources.values():
-        if pin.kind == "iceberg" and pin.snapshot is not None:
-            try:
-                unpin_snapshot(load_table(catalog, pin.location, ""), manifest.run)
-            except SourceError as error:
-                _LOG.info("nothing to unpin: %s", error)
+        if pin.archive is not None:
+            archive_of(pin.archive).release(pin.archive, catalog, manifest.run)
 
 
 def _drive(

@@ -21,6 +21,7 @@ from tidemill.connectors.logs.files.scan import Looker
 from tidemill.connectors.logs.kafka.log import LogAway, LogState
 from tidemill.connectors.logs.kafka.reader import KafkaReader
 from tidemill.connectors.logs.kafka.slices import LiveSlices
+from tidemill.connectors.pieces import Piece, PieceReader
 from tidemill.errors import SourceError
 from tidemill.planning.feed import (
     Asked,
@@ -31,7 +32,7 @@ from tidemill.planning.feed import (
     reach_after,
 )
 from tidemill.planning.offsets import Offset
-from tidemill.rows.columns import INGEST_TIME, OFFSET, PARTITION, Piece, PieceReader
+from tidemill.rows.columns import INGEST_TIME, OFFSET, PARTITION
 from tidemill.runfolder.decided_slices import Ledger
 from tidemill.runfolder.lag import Lag, write_lag
 

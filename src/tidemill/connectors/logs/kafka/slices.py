@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 from tidemill.connectors.logs.kafka.log import KafkaLog, LogAway, LogState
 from tidemill.connectors.logs.kafka.reader import KafkaReader
+from tidemill.connectors.pieces import Piece, PieceReader
 from tidemill.errors import SourceError
 from tidemill.planning.live import PartitionView, find_frontier
 from tidemill.planning.offsets import Offset
-from tidemill.rows.columns import Piece, PieceReader
 from tidemill.runfolder.lag import Lag, is_due, write_lag, write_waiting
 from tidemill.types import MILLISECOND, from_micros, show_instant
 
