@@ -379,7 +379,7 @@ def test_a_table_made_anew_is_another_table(catalog):
     catalog.drop_table("archive.again")
     table = new_table(catalog, "again")
     with pytest.raises(SourceError, match=r"'archive\.again' was dropped and made anew"):
-        pinned_metadata(table, pin)
+        pinned_metadata(table, pin.archive)
 
 
 def test_metadata_that_is_gone_is_an_error(catalog):

@@ -147,12 +147,18 @@ class Archive(ArchiveColumns):
         return None
 
     @classmethod
-    def covers(cls, pin: ArchivePin, location: str, table: str | None = None) -> bool:
-        """Whether rows written to this place would become rows of the archive. Driver.
+    def covers(cls, pin: ArchivePin, location: str) -> bool:
+        """Whether a table must not be written in this folder: it lies in the archive's own. Driver.
 
-        ``location`` is a folder or its URI, ``table`` the id of the Iceberg table that lies there.
+        ``location`` is a path or a URI.
         """
-        del pin, location, table
+        del pin, location
+        return False
+
+    @classmethod
+    def is_table(cls, pin: ArchivePin, table: str) -> bool:
+        """Whether the archive is the Iceberg table with this id, by whatever name. Driver."""
+        del pin, table
         return False
 
     @classmethod

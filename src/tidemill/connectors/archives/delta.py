@@ -136,9 +136,8 @@ class DeltaArchive(Archive):
             return DeltaReader(pin, file.read_all(), schema)
 
     @classmethod
-    def covers(cls, pin: ArchivePin, location: str, table: str | None = None) -> bool:
+    def covers(cls, pin: ArchivePin, location: str) -> bool:
         """Files in the folder are no rows of the table, but VACUUM would delete them."""
-        del table
         return is_inside(location, pin.location)
 
 

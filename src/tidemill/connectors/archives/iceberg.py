@@ -138,10 +138,9 @@ class IcebergArchive(TableArchive, Archive):
         return now - written, timedelta(milliseconds=int(limit))
 
     @classmethod
-    def covers(cls, pin: ArchivePin, location: str, table: str | None = None) -> bool:
-        """Only the table itself, by whatever name: other files in its folder are not its rows."""
-        del location
-        return table is not None and IcebergFacts(**pin.facts).table_uuid == table
+    def is_table(cls, pin: ArchivePin, table: str) -> bool:
+        """The id tells it. (Other files in the table's folder are not its rows.)"""
+        return IcebergFacts(**pin.facts).table_uuid == table
 
     @classmethod
     def reached(cls, pin: ArchivePin, catalog: Catalog) -> dict[int, Reached]:

@@ -96,9 +96,8 @@ class ParquetArchive(Archive):
         return ParquetReader(pin, schema)
 
     @classmethod
-    def covers(cls, pin: ArchivePin, location: str, table: str | None = None) -> bool:
+    def covers(cls, pin: ArchivePin, location: str) -> bool:
         """Whatever is written below the folder would be read by the next plan."""
-        del table
         return is_inside(location, pin.location)
 
 

@@ -63,8 +63,8 @@ def require_place(
         return  # shadows are new tables
     found = _existing(catalog, manifest)
     for name, table in found.items():
-        known = str(table.metadata.table_uuid)
-        _require_outside(table.metadata.location, f"the table {name!r}", manifest, known)
+        _require_no_source(name, table, manifest)
+        _require_outside(table.metadata.location, f"the table {name!r}", manifest)
         _require_no_archive(name, table)
     if request.append or request.live is Beginning.LATEST:
         return
@@ -86,24 +86,29 @@ def _existing(catalog: Catalog, manifest: Manifest) -> dict[str, Table]:
     return found
 
 
-def _require_outside(
-    location: str, what: str, manifest: Manifest, table: str | None = None
-) -> None:
-    """No table may be written where its rows would become rows of a source.
-
-    It may lie in a folder whose files are all read, or be the source by another name of the
-    catalog; ``table`` is its id.
-    """
+def _require_no_source(name: str, table: Table, manifest: Manifest) -> None:
+    """A source's table may be known to the catalog by another name."""
+    known = str(table.metadata.table_uuid)
     for pin in manifest.sources.values():
-        if pin.archive is None or not archive_of(pin.archive).covers(pin.archive, location, table):
-            continue
-        raise PlanError(
-            f"{what} is, or lies inside of, the pipeline's own source {pin.location}: it would "
-            "read its own rows",
-            where=f"stream {pin.stream}",
-            fix="write into another table; or move catalog.warehouse out of the source's folder, "
-            "or name a narrower archive.path",
-        )
+        if pin.archive is not None and archive_of(pin.archive).is_table(pin.archive, known):
+            raise PlanError(
+                f"the table {name!r} is the pipeline's own source {pin.location}: it would read "
+                "its own rows",
+                where=f"stream {pin.stream}",
+                fix="write into another table",
+            )
+
+
+def _require_outside(location: str, what: str, manifest: Manifest) -> None:
+    """No table may be written inside of a folder that is read."""
+    for pin in manifest.sources.values():
+        if pin.archive is not None and archive_of(pin.archive).covers(pin.archive, location):
+            raise PlanError(
+                f"{what} would lie inside of the pipeline's own source, the folder {pin.location}: "
+                "it would read its own rows",
+                where=f"stream {pin.stream}",
+                fix="move catalog.warehouse out of that folder, or name a narrower archive.path",
+            )
 
 
 def _require_no_archive(name: str, table: Table) -> None:
