@@ -139,7 +139,7 @@ class IcebergArchive(TableArchive, Archive):
 
     @classmethod
     def is_table(cls, pin: ArchivePin, table: str) -> bool:
-        """The id tells it. (Other files in the table's folder are not its rows.)"""
+        """The id tells it. Other files in the table's folder are not its rows."""
         return IcebergFacts(**pin.facts).table_uuid == table
 
     @classmethod
