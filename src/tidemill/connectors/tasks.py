@@ -60,6 +60,20 @@ def deal(pieces: Sequence[Piece], tasks: int) -> list[list[Piece]]:
     return loads
 
 
+def deal_whole(pieces: Sequence[Piece], tasks: int) -> list[list[Piece]]:
+    """Lists of whole pieces for at most ``tasks`` tasks; at least one list, maybe empty.
+
+    For pieces that cannot be cut by time: the largest goes first, each to the least laden task.
+    """
+    loads: list[list[Piece]] = [[] for _ in range(max(1, min(tasks, len(pieces))))]
+    sizes = [0] * len(loads)
+    for piece in sorted(pieces, key=lambda piece: -piece.rows):
+        least = sizes.index(min(sizes))
+        loads[least].append(piece)
+        sizes[least] += piece.rows
+    return loads
+
+
 def _cut(piece: Piece, rows: float) -> tuple[Piece | None, Piece]:
     """The piece's first ``rows`` rows, as far as its density is even, and the rest."""
     width = piece.end - piece.start

@@ -22,6 +22,7 @@ from tidemill.connectors.logs.kafka.log import LogAway, LogState
 from tidemill.connectors.logs.kafka.reader import KafkaReader
 from tidemill.connectors.logs.kafka.slices import LiveSlices
 from tidemill.connectors.pieces import Piece, PieceReader
+from tidemill.connectors.tasks import deal_whole
 from tidemill.errors import SourceError
 from tidemill.planning.feed import (
     Asked,
@@ -206,13 +207,7 @@ class FileSlices(LiveSlices):
             for request in self.lists.of(low, end)
             for file in (request.files or (None,))
         ]
-        loads: list[list[Piece]] = [[] for _ in range(max(1, min(tasks, len(pieces))))]
-        sizes = [0] * len(loads)
-        for piece in sorted(pieces, key=lambda piece: -piece.rows):
-            least = sizes.index(min(sizes))
-            loads[least].append(piece)
-            sizes[least] += piece.rows
-        return FeedReader(self.root, self.pin, self.schema), loads
+        return FeedReader(self.root, self.pin, self.schema), deal_whole(pieces, tasks)
 
 
 def _ends_after(
