@@ -109,6 +109,59 @@ def test_only_planning_and_project_know_the_mode(module):
         assert "Mode" not in names
 
 
+KINDS_OF_ARCHIVES = {"iceberg", "parquet", "delta"}
+ARCHIVE_CLASSES = {
+    *("IcebergArchive", "ParquetArchive", "DeltaArchive"),
+    *("IcebergReader", "ParquetReader", "DeltaReader", "LogColumns"),
+}
+
+
+def asks_for_kinds(path):
+    """Comparisons with a kind's name or a look at a kind's class, by line."""
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.Compare):
+            texts = {getattr(each, "value", None) for each in (node.left, *node.comparators)}
+            sides = {getattr(each, "attr", "") for each in (node.left, *node.comparators)}
+            if sides & {"kind", "type"} and texts & KINDS_OF_ARCHIVES:
+                yield node.lineno
+        elif isinstance(node, ast.Name | ast.alias):
+            name = node.id if isinstance(node, ast.Name) else node.name
+            if name in ARCHIVE_CLASSES:
+                yield node.lineno
+
+
+LIVE = {"tidemill.reading.slicing", "tidemill.runtime.plans.liveplan"}
+"""They ask for the kind of a live home, not of an archive."""
+
+
+@pytest.mark.parametrize(
+    "module", [name for name in MODULES if room_of(name) != "connectors" and name not in LIVE]
+)
+def test_nobody_outside_of_the_connectors_asks_for_the_kind_of_an_archive(module):
+    assert not list(asks_for_kinds(MODULES[module]))
+
+
+def test_a_look_at_a_kind_of_archive_would_be_seen(tmp_path):
+    path = tmp_path / "wrong.py"
+    path.write_text(
+        "from tidemill.connectors.archives.iceberg import IcebergArchive\n"
+        "def one(pin): return pin.kind == 'parquet'\n"
+        "def two(archive): return isinstance(archive, IcebergArchive)\n"
+    )
+    assert list(asks_for_kinds(path)) == [1, 2, 3]
+
+
+def test_the_offsets_of_a_source_load_no_machinery():
+    """Spark asks for the first offset while the rest of a source is still being opened."""
+    code = (
+        "import sys, tidemill.reading.route\n"
+        "heavy = ('pyarrow', 'pyiceberg', 'pydantic', 'yaml', 'deltalake')\n"
+        "found = [name for name in heavy if name in sys.modules]\n"
+        "assert not found, found"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
 def test_what_does_not_need_spark_loads_without_it():
     """The faces and all decisions; a pipeline's file needs only the package itself."""
     code = (

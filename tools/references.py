@@ -13,9 +13,7 @@ from tidemill.cli.main import cli
 from tidemill.config import (
     CatalogConfig,
     FilesLive,
-    IcebergArchive,
     KafkaLive,
-    ParquetArchive,
     PipelineConfig,
     ProjectConfig,
     RequestsTopic,
@@ -23,6 +21,7 @@ from tidemill.config import (
     SparkConfig,
     StreamConfig,
 )
+from tidemill.config.archive import ARCHIVES
 from tidemill.config.sink import SINKS
 from tidemill.config.sparksettings import MEANING, OURS
 from tidemill.types import show_duration
@@ -33,8 +32,7 @@ SECTIONS: dict[str, type[BaseModel]] = {
     "catalog:": CatalogConfig,
     "spark:": SparkConfig,
     "streams: NAME:": StreamConfig,
-    "streams: NAME: archive: (type: iceberg)": IcebergArchive,
-    "streams: NAME: archive: (type: parquet)": ParquetArchive,
+    **{f"streams: NAME: archive: (type: {name})": ARCHIVES.find(name) for name in ARCHIVES.builtin},
     "streams: NAME: live: (type: kafka)": KafkaLive,
     "streams: NAME: live: (type: files)": FilesLive,
     "streams: NAME: live: (type: files) requests:": RequestsTopic,

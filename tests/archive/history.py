@@ -16,7 +16,7 @@ from tests.connectors.archives.archives import HOUR, MINUTE, START, open_local
 from tidemill.archive import missing_offsets as markers
 from tidemill.archive.maintenance import Compacted, compact
 from tidemill.archive.progress import Reached, read_reached, to_summary
-from tidemill.config.stream import IcebergArchive
+from tidemill.connectors.archives.iceberg import IcebergArchive
 from tidemill.connectors.sinks.iceberg.tables import PROPERTIES
 from tidemill.connectors.sinks.writing import write_files
 

@@ -72,9 +72,7 @@ class Stage:
     ) -> RunFolder:
         """A run with these rows in its late table; None: it has not begun, and has no table."""
         table = into or f"marts.output__{name}"
-        pin = SourcePin(
-            "plays", "iceberg", "logs.plays", "event_ts", "ingest_ts", micros_of(LATENESS), 0, ()
-        )
+        pin = SourcePin("plays", None, "event_ts", "ingest_ts", micros_of(LATENESS), 0, ())
         manifest = Manifest(
             run=name,
             pipeline="pipeline",

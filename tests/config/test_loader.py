@@ -150,7 +150,7 @@ WRONG = {
     ),
     "an archive without a kind": (
         ("type: parquet, ", ""),
-        (19, "streams.ads.archive", "the key 'type' is missing", "allowed: iceberg, parquet"),
+        (19, "streams.ads.archive", "the key 'type' is missing", "delta, iceberg, parquet"),
     ),
     "a missing key": (
         ("    event_time: started_at\n", ""),

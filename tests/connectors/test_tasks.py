@@ -4,9 +4,9 @@ from itertools import pairwise
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tidemill.connectors.tasks import _SMALL, deal, pieces_of
+from tidemill.connectors.pieces import Piece
+from tidemill.connectors.tasks import _SMALL, deal, deal_whole, pieces_of
 from tidemill.planning.statistics import Extent
-from tidemill.rows.columns import Piece
 
 START, END = 1_000_000, 61_000_000
 ROWS = st.one_of(st.integers(1, 1_000), st.integers(1, 30_000_000))
@@ -107,3 +107,15 @@ def test_the_ends_of_an_extent_are_inclusive():
     assert pieces_of(extents, 0, 11) == [Piece("h", 10, 11, 1)]
     assert pieces_of(extents, 20, 30) == [Piece("h", 20, 21, 1)]
     assert pieces_of(extents, 21, 30) == []
+
+
+@settings(max_examples=200)
+@given(PIECES, TASKS)
+def test_whole_pieces_are_dealt_once_and_no_task_has_two_more_than_it_must(pieces, tasks):
+    loads = deal_whole(pieces, tasks)
+    dealt = [piece for load in loads for piece in load]
+    assert sorted(dealt, key=lambda piece: piece.handle) == sorted(pieces, key=lambda p: p.handle)
+    assert len(loads) == max(1, min(tasks, len(pieces)))
+    weights = [sum(piece.rows for piece in load) for load in loads]
+    largest = max((piece.rows for piece in pieces), default=0)
+    assert max(weights) - min(weights) <= largest

@@ -8,17 +8,20 @@ from hypothesis import strategies as st
 
 from tidemill.config.sink import SinkPin
 from tidemill.errors import RunError
-from tidemill.planning.manifest import Manifest, SourcePin, next_boundary
+from tidemill.planning.manifest import ArchivePin, Leg, Manifest, SourcePin, next_boundary
 from tidemill.types import FOREVER, FOREVER_MICROS, from_micros
 
 NAMES = st.text("abcdefä_", min_size=1, max_size=8)
 MICROS = st.integers(0, 4_000_000_000_000_000)
 BOUNDARIES = st.sets(MICROS, min_size=2, max_size=12).map(lambda found: tuple(sorted(found)))
 FILES = st.builds(lambda p, n: {"path": p, "size": n, "mtime": n}, NAMES, st.integers(0))
+ARCHIVES = st.builds(ArchivePin, facts=st.dictionaries(NAMES, st.lists(FILES, max_size=2)))
+LEGS = st.builds(Leg, seam=MICROS, archive=st.none() | ARCHIVES)
 PINS = st.builds(
     SourcePin,
     columns=st.lists(NAMES).map(tuple),
-    files=st.lists(FILES, max_size=2).map(tuple),
+    archive=st.none() | ARCHIVES,
+    leg=st.none() | LEGS,
     lateness=MICROS,
     skew=MICROS,
 )

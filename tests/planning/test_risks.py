@@ -3,7 +3,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from tidemill.planning.manifest import LivePin, SourcePin
+from tidemill.planning.manifest import ArchivePin, LivePin, SourcePin
 from tidemill.planning.ranges import Margins
 from tidemill.planning.risks import (
     allowance_risks,
@@ -21,7 +21,8 @@ from tidemill.types import TimeRange, to_micros
 HOUR = timedelta(hours=1)
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 NEEDED = TimeRange(NOON, NOON + 6 * HOUR)
-PIN = SourcePin("plays", "iceberg", "a.plays", "e", "i", 600_000_000, 0, (), snapshot=5)
+ARCHIVE = ArchivePin("iceberg", "a.plays", 5)
+PIN = SourcePin("plays", ARCHIVE, "e", "i", 600_000_000, 0, ())
 
 
 def until(hours, **event):

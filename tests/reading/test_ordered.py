@@ -8,7 +8,7 @@ from tidemill.planning.manifest import SourcePin
 from tidemill.reading.ordered import in_log_order
 
 PIN = SourcePin(
-    "changes", "iceberg", "a.b", "e", "i", 0, 0, ("o",), partition="p", offset="o", order="position"
+    "changes", None, "e", "i", 0, 0, ("o",), partition="p", offset="o", order="position"
 )
 SCHEMA = pa.schema([("p", pa.int32()), ("o", pa.int64()), ("i", pa.timestamp("us", "UTC"))])
 

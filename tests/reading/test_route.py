@@ -40,7 +40,7 @@ class Crash(Exception):
 def manifest(history: bool) -> Manifest:
     def pin(source: str) -> SourcePin:
         leg = Leg(SEAMS[source] if history else 10_000, positions={"0": 0})
-        return SourcePin(source, "iceberg", "t", "e", "i", 0, 0, (), live=LIVE, leg=leg)
+        return SourcePin(source, None, "e", "i", 0, 0, (), live=LIVE, leg=leg)
 
     return Manifest(
         run="r", pipeline="p", mode="live", config="", fingerprint="", created=0, output=(0, 1),

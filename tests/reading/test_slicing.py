@@ -20,7 +20,7 @@ from tests.connectors.archives.archives import (
     shuffled,
 )
 from tidemill.connectors.archives.opening import keep_metadata, open_reader, reopen_reader
-from tidemill.errors import RunError, SourceError
+from tidemill.errors import ConfigError, RunError, SourceError
 from tidemill.planning.manifest import Manifest
 from tidemill.planning.offsets import Offset
 from tidemill.reading.sidefile import Counts, read_side_files
@@ -289,5 +289,5 @@ def test_what_cannot_be_opened_is_named(lake):
         open_reader(pin_of(table, location="archive.lgo"), catalog)
     assert raised.value.fix == "did you mean 'archive.log'?"
     assert raised.value.where == "stream plays"
-    with pytest.raises(SourceError, match="unknown kind of archive 'tape'"):
+    with pytest.raises(ConfigError, match="unknown type 'tape'"):
         open_reader(pin_of(table, kind="tape"), catalog)

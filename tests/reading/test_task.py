@@ -6,10 +6,11 @@ from datetime import UTC, datetime
 import pyarrow as pa
 import pytest
 
+from tidemill.connectors.pieces import Piece
 from tidemill.planning.manifest import SourcePin
 from tidemill.reading.sidefile import Counts, read_side_files
 from tidemill.reading.task import Followed, SliceTask, read_task
-from tidemill.rows.columns import MARK, Piece, stream_schema
+from tidemill.rows.columns import MARK, stream_schema
 from tidemill.types import SECOND, to_micros
 
 T0 = to_micros(datetime(2026, 1, 1, tzinfo=UTC))
@@ -41,7 +42,7 @@ class Rows:
 def task_of(folder, reader: Rows, floor: float, *, keep_all: bool = False, end: int = 0):
     """A task that reads these rows of a slice from ``floor`` on."""
     pin = SourcePin(
-        "plays", "kafka", "t", "event", "ingest", LATENESS, SKEW, ("n",), partition="part",
+        "plays", None, "event", "ingest", LATENESS, SKEW, ("n",), partition="part",
         offset="pos", keep_all=keep_all,
     )  # fmt: skip
     return SliceTask(

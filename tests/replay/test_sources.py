@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import yaml
+from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
@@ -118,20 +119,47 @@ def test_a_folder_of_parquet_files(
             folder = tmp_path / "raw" / "dt=2026-01-01" / f"hr={hour:02d}"
             folder.mkdir(parents=True, exist_ok=True)
             pq.write_table(rows.slice(start, 100), folder / f"{part}.parquet", row_group_size=33)
-    project = as_parquet(make_project(tmp_path, sums, {"plays": log(rows)}, time="t"))
+    project = over_files(make_project(tmp_path, sums, {"plays": log(rows)}, time="t"), "parquet")
     found = replay(spark, project, slice="23 min")
     assert found.result.totals.read == 600
     assert_same_rows(found.output.to_pylist(), expected)
 
 
-def as_parquet(project: Project) -> Project:
+def test_a_delta_table(spark: "SparkSession", tmp_path: Path, expected: list[Any]) -> None:
+    """Partitioned, in several versions; rows that came and went, and rows after the pinned version.
+
+    Output, late and dead rows are those of the Iceberg table with the same rows.
+    """
+    rows = table(events())
+    project = make_project(tmp_path, sums, {"plays": log(rows)}, time="t")
+    iceberg = replay(spark, project, slice="1h")
+    raw = tmp_path / "raw"
+    for start in range(0, 600, 150):
+        write_deltalake(raw, rows.slice(start, 150), mode="append", partition_by=["key"])
+    write_deltalake(raw, table(events(30)), mode="append")
+    DeltaTable(raw).restore(3)
+    version = DeltaTable(raw).version()
+    write_deltalake(raw, table(events(30)), mode="append")
+    found = replay(spark, over_files(project, "delta", version=version), slice="23 min")
+    assert found.result.totals.read == 600
+    assert_same_rows(found.output.to_pylist(), expected)
+    for side in ("late", "dead"):
+        ours, theirs = (getattr(each, side).to_pylist() for each in (found, iceberg))
+        assert len(ours) == len(theirs) > 0
+        for row in (*ours, *theirs):
+            row.pop("run", None)
+        assert_same_rows(ours, theirs)
+
+
+def over_files(project: Project, kind: str, **more: Any) -> Project:
     """The same project over raw/ instead of the table."""
     config = yaml.safe_load(project.loaded.path.read_text("utf-8"))
     archive = config["streams"]["plays"]["archive"]
     config["streams"]["plays"]["archive"] = {
         **{key: value for key, value in archive.items() if key != "table"},
-        "type": "parquet",
+        "type": kind,
         "path": "raw/",
+        **more,
     }
     project.loaded.path.write_text(yaml.safe_dump(config), "utf-8")
     return load(project.loaded.path)

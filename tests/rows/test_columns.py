@@ -13,7 +13,7 @@ from tidemill.rows.columns import (
     stream_schema,
 )
 
-PIN = SourcePin("plays", "iceberg", "a.b", "event", "ingest", 0, 0, ("k", "event"))
+PIN = SourcePin("plays", None, "event", "ingest", 0, 0, ("k", "event"))
 UTC = pa.timestamp("us", "UTC")
 ARCHIVE = pa.schema(
     [("ingest", UTC), ("k", pa.int64()), ("event", pa.timestamp("ns")), ("_raw", pa.binary()),
@@ -52,9 +52,7 @@ def test_types_as_spark_has_them(kind, spark):
 
 def test_the_columns_to_read_place_and_judge_a_row_too():
     assert needed_columns(PIN, ARCHIVE.names) == ("k", "event", "ingest", "_reason", "_raw")
-    placed = SourcePin(
-        "s", "iceberg", "a.b", "e", "i", 0, 0, (META, "k"), partition="p", offset="k"
-    )
+    placed = SourcePin("s", None, "e", "i", 0, 0, (META, "k"), partition="p", offset="k")
     assert needed_columns(placed, []) == ("k", "e", "i", "p")
 
 

@@ -15,7 +15,7 @@ from tidemill.types import to_micros
 
 UTC_TIME = pa.timestamp("us", "UTC")
 NAIVE_TIME = pa.timestamp("us")
-PIN = SourcePin("plays", "iceberg", "a.plays", "event", "ingest", 10_000, 2_000, ("event", "k"))
+PIN = SourcePin("plays", None, "event", "ingest", 10_000, 2_000, ("event", "k"))
 NOON = to_micros(datetime(2026, 3, 1, 12, tzinfo=UTC))
 YEAR_9999 = to_micros(datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC))
 YEAR_10000 = YEAR_9999 + 1_000_000

@@ -7,7 +7,6 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from tidemill.archive.positions import Span, require_column, require_positions
-from tidemill.config.stream import IcebergArchive
 from tidemill.errors import ConfigError, PlanError, SourceError, nearest
 from tidemill.iceberg.catalog import load_table, open_catalog, open_metadata
 from tidemill.types import TimeRange, micros_of, to_micros
@@ -19,6 +18,7 @@ if TYPE_CHECKING:
     from tidemill.archive.inspection import CheckReport
     from tidemill.archive.maintenance import Compacted, Expired
     from tidemill.archive.overview import ArchiveInfo
+    from tidemill.config.archive import TableArchive
     from tidemill.config.loader import LoadedConfig
 
 TARGET_SIZE = 128_000_000
@@ -114,15 +114,16 @@ class ArchiveDesk:
         return table
 
 
-def require_archive(loaded: LoadedConfig, stream: str) -> IcebergArchive:
+def require_archive(loaded: LoadedConfig, stream: str) -> TableArchive:
     """The stream's archive, which must be an Iceberg table."""
     found = loaded.config.streams.get(stream)
     if found is None:
         raise ConfigError(
             f"there is no stream {stream!r}", fix=nearest(stream, loaded.config.streams)
         )
-    if isinstance(found.archive, IcebergArchive):
-        return found.archive
+    table = None if found.archive is None else found.archive.as_table()
+    if table is not None:
+        return table
     kept = "it has none" if found.archive is None else f"its archive is {found.archive.type}"
     raise PlanError(
         f"the stream has no Iceberg archive: {kept}",

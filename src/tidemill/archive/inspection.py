@@ -14,7 +14,7 @@ from tidemill.iceberg.data_files import data_files, nulls_in
 if TYPE_CHECKING:
     from pyiceberg.table import Table
 
-    from tidemill.config.stream import IcebergArchive
+    from tidemill.config.archive import TableArchive
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class CheckReport:
         }
 
 
-def check(table: Table, archive: IcebergArchive, span: Span | None = None) -> CheckReport:
+def check(table: Table, archive: TableArchive, span: Span | None = None) -> CheckReport:
     """Read the position of every row whose ingest time is in the span; by default of all.
 
     In bounded memory: about two million positions at a time, and between the parts one range of
@@ -65,7 +65,7 @@ def check(table: Table, archive: IcebergArchive, span: Span | None = None) -> Ch
 class _Check:
     """One check of one snapshot."""
 
-    def __init__(self, table: Table, archive: IcebergArchive, span: Span) -> None:
+    def __init__(self, table: Table, archive: TableArchive, span: Span) -> None:
         self.table, self.archive, self.span = table, archive, span
         self.reached: dict[int, Reached] = read_reached(table.metadata)
         self.gaps: dict[int, list[Gap]] = markers_of(table.metadata)

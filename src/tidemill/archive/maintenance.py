@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pyiceberg.table.snapshots import Snapshot
 
     from tidemill.archive.rewriting import Bundle
-    from tidemill.config.stream import IcebergArchive
+    from tidemill.config.archive import TableArchive
 
 _TRIES = 60
 _BUNDLES_PER_COMMIT = 16
@@ -61,7 +61,7 @@ class Compacted:
 
 def compact(
     catalog: Catalog,
-    archive: IcebergArchive,
+    archive: TableArchive,
     *,
     margin: int,
     target: int,
@@ -98,7 +98,7 @@ def compact(
 
 
 def _compact_group(
-    catalog: Catalog, archive: IcebergArchive, planned: Sequence[Bundle], done: Compacted
+    catalog: Catalog, archive: TableArchive, planned: Sequence[Bundle], done: Compacted
 ) -> None:
     """Rewrite some bundles and put them in with one commit; what others took is left out."""
     from tidemill.archive.rewriting import discard, rewrite
@@ -224,7 +224,7 @@ class Expired:
 
 
 def expire(
-    catalog: Catalog, archive: IcebergArchive, *, before: int, keep: int, dry_run: bool = False
+    catalog: Catalog, archive: TableArchive, *, before: int, keep: int, dry_run: bool = False
 ) -> Expired:
     """Let go of snapshots made before a time (ms), then of the files only they referred to.
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pyiceberg.table import Table
     from pyiceberg.table.metadata import TableMetadata
 
-    from tidemill.config.stream import IcebergArchive
+    from tidemill.config.archive import TableArchive
 
 _HOUR = 3_600_000_000
 
@@ -102,7 +102,7 @@ def _shown(moment: int | None) -> str | None:
     return None if moment is None else show_instant(from_micros(moment))
 
 
-def info(table: Table, archive: IcebergArchive, now: int) -> ArchiveInfo:
+def info(table: Table, archive: TableArchive, now: int) -> ArchiveInfo:
     """Read the manifests of the current snapshot; no data. ``now`` in µs."""
     files, metadata = data_files(table), table.metadata
     ingest = table.schema().find_field(archive.ingest_time)
@@ -138,7 +138,7 @@ def _pins(metadata: TableMetadata) -> tuple[Pin, ...]:
 
 
 def _rows_of_partitions(
-    table: Table, archive: IcebergArchive, files: list[DataFile]
+    table: Table, archive: TableArchive, files: list[DataFile]
 ) -> dict[int, int] | None:
     """Rows by partition of the log, where every file holds rows of one."""
     if archive.partition is None:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pyiceberg.table import FileScanTask, Table
     from pyiceberg.types import NestedField
 
-    from tidemill.config.stream import IcebergArchive
+    from tidemill.config.archive import TableArchive
 
 ROWS_AT_ONCE = 2_000_000
 """Whose positions are in memory at a time, about."""
@@ -48,7 +48,7 @@ class Span:
         return not early and not late
 
 
-def require_positions(table: Table, archive: IcebergArchive, where: str) -> None:
+def require_positions(table: Table, archive: TableArchive, where: str) -> None:
     """The archive must name the columns of its positions, and the table must have them."""
     for key in ("ingest_time", "partition", "offset"):
         column = getattr(archive, key)
@@ -72,7 +72,7 @@ def require_column(table: Table, key: str, column: str, where: str) -> None:
         )
 
 
-def read_positions(table: Table, archive: IcebergArchive, span: Span) -> Iterator[pl.DataFrame]:
+def read_positions(table: Table, archive: TableArchive, span: Span) -> Iterator[pl.DataFrame]:
     """Columns ``partition``, ``offset``, ``ingest``; each part later than the one before.
 
     Rows without an ingest time are in none of them.
@@ -134,7 +134,7 @@ def _dealt(extents: Sequence[Extent], boundaries: Sequence[int]) -> list[set[str
 
 
 def _read(
-    table: Table, archive: IcebergArchive, tasks: Sequence[FileScanTask], start: int, end: int
+    table: Table, archive: TableArchive, tasks: Sequence[FileScanTask], start: int, end: int
 ) -> pl.DataFrame:
     """Only the columns of the positions are read."""
     import polars as pl

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pyiceberg.table import FileScanTask, Table
     from pyiceberg.table.metadata import TableMetadata
 
-    from tidemill.config.stream import IcebergArchive
+    from tidemill.config.archive import TableArchive
     from tidemill.planning.statistics import Extent
 
 HOUR = 3_600_000_000
@@ -55,7 +55,7 @@ class Bundle:
         return sum(file.file_size_in_bytes for file in self.files)
 
 
-def find_bundles(table: Table, archive: IcebergArchive, before: int, target: int) -> list[Bundle]:
+def find_bundles(table: Table, archive: TableArchive, before: int, target: int) -> list[Bundle]:
     """Bundles of the hours that end at or before ``before`` (µs), in order, each up to ``target``.
 
     Files that follow each other in ingest time come together, so a bundle's file is narrow too.
@@ -90,7 +90,7 @@ def _pack(found: list[tuple[Extent, FileScanTask]], target: int) -> list[tuple[F
     return [tuple(pack) for pack in packs]
 
 
-def rewrite(table: Table, archive: IcebergArchive, bundle: Bundle) -> list[DataFile]:
+def rewrite(table: Table, archive: TableArchive, bundle: Bundle) -> list[DataFile]:
     """Write a bundle's rows sorted by ingest time and position; nothing is visible yet.
 
     In memory: the rows of one bundle. What was written is read again before it is trusted.

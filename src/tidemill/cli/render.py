@@ -9,6 +9,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from tidemill.cli.options import redact
+from tidemill.connectors.archives.opening import archive_of
 from tidemill.types import SECOND, from_micros, show_duration, show_instant
 
 if TYPE_CHECKING:
@@ -58,8 +59,7 @@ def show_plan(plan: BackfillPlan, every: bool) -> None:
 
 
 def _show_source(out: Console, name: str, pin: SourcePin, late: str) -> None:
-    snapshot = f"snapshot {pin.snapshot}" if pin.kind == "iceberg" else f"{len(pin.files)} files"
-    snapshot = "no archive yet" if pin.kind == "kafka" else snapshot
+    snapshot = archive_of(pin.archive).describe(pin.archive) if pin.archive else "no history"
     where = escape(f" where {redact(pin.where)}") if pin.where else ""
     out.print(f"[bold]{name}[/]  {pin.location}{where}  [dim]{snapshot}[/]")
     out.print(f"  columns  {', '.join(pin.columns)}")

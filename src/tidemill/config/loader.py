@@ -15,7 +15,6 @@ from tidemill.config.places import find_loop, shared_archive, written_places
 from tidemill.config.project import ProjectConfig
 from tidemill.config.sink import Place
 from tidemill.config.sparksettings import refused
-from tidemill.config.stream import IcebergArchive
 from tidemill.errors import nearest
 
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
@@ -130,8 +129,9 @@ def _check_names(config: ProjectConfig, document: Document) -> None:
                 "use a_b instead of a-b",
             )
         archive = stream_config.archive
-        if isinstance(archive, IcebergArchive):
-            _require_namespace(document, ("streams", name, "archive", "table"), archive.table)
+        table = None if archive is None else archive.as_table()
+        if table is not None:
+            _require_namespace(document, ("streams", name, "archive", "table"), table.table)
         if archive is None and stream_config.live is None:
             raise document.error(
                 ("streams", name), "the stream has neither archive: nor live:", "give it one"
@@ -155,12 +155,10 @@ def _check_archives(config: ProjectConfig, document: Document) -> None:
     found = shared_archive(config.streams)
     if found is None:
         return
-    first, second = found
-    archive = config.streams[second].archive
-    assert isinstance(archive, IcebergArchive)
+    first, second, table = found
     raise document.error(
         ("streams", second, "archive", "table"),
         f"the streams {first!r} and {second!r} have different topics and one archive, the table "
-        f"{archive.table!r}: a table follows one topic, the records of the other would be lost",
+        f"{table!r}: a table follows one topic, the records of the other would be lost",
         "give each stream its own archive table; a pipeline can read both and unite them",
     )

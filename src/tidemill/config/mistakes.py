@@ -15,10 +15,10 @@ from tidemill.errors import ConfigError, nearest
 def explain(error: ValidationError, document: Document) -> ConfigError:
     """The first mistake in the words of the file."""
     first = _first(error)
-    keys, _ = _walk(first["loc"], document.values)
+    keys, _ = _walk(first["loc"])
     found = first.get("input")
     if first["type"] == "extra_forbidden":
-        _, section = _walk(first["loc"][:-1], document.values)
+        _, section = _walk(first["loc"][:-1])
         return document.error(
             keys, f"unknown key {keys[-1]!r}", nearest(str(keys[-1]), _allowed(section))
         )
@@ -26,7 +26,7 @@ def explain(error: ValidationError, document: Document) -> ConfigError:
         return document.error(keys[:-1], f"the key {keys[-1]!r} is missing")
     if first["type"].startswith("union_tag"):
         tag = found.get("type") if isinstance(found, dict) else found
-        kinds = [_tag(member) for member in _members(_walk(first["loc"], document.values)[1])]
+        kinds = [_tag(member) for member in _members(_walk(first["loc"])[1])]
         problem = "the key 'type' is missing" if tag is None else f"unknown type {tag!r}"
         return document.error(keys, problem, nearest(str(tag), kinds))
     if first["type"] == "value_error":
@@ -52,11 +52,11 @@ def _first(error: ValidationError) -> Any:
     return next(beside, found[0])
 
 
-def _walk(loc: tuple[str | int, ...], value: Any) -> tuple[tuple[str | int, ...], Any]:
+def _walk(loc: tuple[str | int, ...]) -> tuple[tuple[str | int, ...], Any]:
     """The YAML path of a pydantic location, and the type there.
 
     Pydantic also names the member of a union it tried, and a key that is wrong itself: neither
-    is in the file. Of a section whose type decides its class, ``value``, the file, tells the type.
+    is in the file.
     """
     keys: list[str | int] = []
     kind: Any = ProjectConfig
@@ -66,27 +66,16 @@ def _walk(loc: tuple[str | int, ...], value: Any) -> tuple[tuple[str | int, ...]
             kind = next((member for member in members if _tag(member) == part), None)
             continue
         keys.append(part)
-        value = value[part] if isinstance(value, dict) and part in value else None
-        kind = _chosen(_inside(members[0], part) if members else None, value)
+        kind = _inside(members[0], part) if members else None
     return tuple(keys), kind
-
-
-def _chosen(kind: Any, value: Any) -> Any:
-    """The class of a section that is found by its type; any other type as it is."""
-    found = get_args(kind)[1:] if get_origin(kind) is Annotated else ()
-    kinds = next((each for each in found if isinstance(each, Kinds)), None)
-    if kinds is None:
-        return kind
-    try:
-        return kinds.of(value)
-    except ConfigError:
-        return None
 
 
 def _members(kind: Any) -> list[Any]:
     """The types a value may have, None left out."""
     if get_origin(kind) is Annotated:
-        return _members(get_args(kind)[0])
+        inside, *told = get_args(kind)
+        kinds = next((each for each in told if isinstance(each, Kinds)), None)
+        return _members(inside) if kinds is None else kinds.sections()
     if get_origin(kind) in (Union, UnionType):
         return [member for argument in get_args(kind) for member in _members(argument)]
     return [] if kind in (None, NoneType) else [kind]

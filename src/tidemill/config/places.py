@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from tidemill.config.pipeline import PipelineConfig
 from tidemill.config.sink import Place
-from tidemill.config.stream import IcebergArchive, KafkaLive, StreamConfig
+from tidemill.config.stream import KafkaLive, StreamConfig
 
 _QUOTES = "`\"'"
 
@@ -18,42 +18,50 @@ def table_key(name: str) -> tuple[str, ...]:
     return tuple(part.strip().strip(_QUOTES).strip().casefold() for part in name.split("."))
 
 
+def table_of(stream: StreamConfig) -> str | None:
+    """The table of the catalog that is the stream's archive; None if it has no such archive."""
+    found = None if stream.archive is None else stream.archive.as_table()
+    return None if found is None else found.table
+
+
 def is_archived(stream: StreamConfig) -> bool:
     """Whether 'tidemill archive run' can follow the stream's topic into its archive."""
-    archive = stream.archive
+    archive = None if stream.archive is None else stream.archive.as_table()
     return (
-        isinstance(archive, IcebergArchive)
+        archive is not None
         and isinstance(stream.live, KafkaLive)
         and archive.partition is not None
         and archive.offset is not None
     )
 
 
-def shared_archive(streams: dict[str, StreamConfig]) -> tuple[str, str] | None:
-    """Two streams of different topics that have one archive table, one of which is archived.
+def shared_archive(streams: dict[str, StreamConfig]) -> tuple[str, str, str] | None:
+    """Two streams of different topics with one archive table, one of which is archived; the table.
 
     Two streams may read one table in two ways; but a table follows one log: its snapshots say at
     which offset that log goes on, and offsets of another log mean nothing there.
     """
     first: dict[tuple[str, ...], str] = {}
     for name, stream in streams.items():
-        if not (isinstance(stream.archive, IcebergArchive) and isinstance(stream.live, KafkaLive)):
+        table = table_of(stream)
+        if table is None or not isinstance(stream.live, KafkaLive):
             continue
-        other = first.setdefault(table_key(stream.archive.table), name)
+        other = first.setdefault(table_key(table), name)
         beside = streams[other].live
         assert isinstance(beside, KafkaLive)
         if beside.topic != stream.live.topic and (
             is_archived(stream) or is_archived(streams[other])
         ):
-            return other, name
+            return other, name, table
     return None
 
 
 def read_places(stream: StreamConfig) -> frozenset[Place]:
     """The places that a stream is read from, to compare with those that sinks write."""
     found: set[Place] = set()
-    if isinstance(stream.archive, IcebergArchive):
-        found.add(("table", *table_key(stream.archive.table)))
+    table = table_of(stream)
+    if table is not None:
+        found.add(("table", *table_key(table)))
     if isinstance(stream.live, KafkaLive):
         found |= topic_places(stream.live.brokers, stream.live.topic)
     return frozenset(found)

@@ -6,32 +6,8 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pydantic import Field, field_validator
 
+from tidemill.config.archive import ARCHIVES, ArchiveColumns
 from tidemill.config.section import Duration, Section
-
-
-class ArchiveColumns(Section):
-    """Which columns of an archive say when and where the log took a row."""
-
-    ingest_time: str = Field(
-        description="The column with the time the log accepted the row: it orders the history."
-    )
-    partition: str | None = Field(None, description="The column with the log's partition.")
-    offset: str | None = Field(None, description="The column with the offset in the partition.")
-    region: str | None = Field(None, description="The column that --region selects by.")
-
-
-class IcebergArchive(ArchiveColumns):
-    """History in an Iceberg table."""
-
-    type: Literal["iceberg"]
-    table: str = Field(description="namespace.table in the catalog.")
-
-
-class ParquetArchive(ArchiveColumns):
-    """History in a folder of Parquet files, in any layout of sub-folders."""
-
-    type: Literal["parquet"]
-    path: str = Field(description="The folder; relative to the YAML.")
 
 
 class LiveHome(Section):
@@ -109,7 +85,7 @@ class FilesLive(Section):
     max_rows: int = Field(500_000, ge=1, description="About how many rows a live slice may have.")
 
 
-Archive = Annotated[IcebergArchive | ParquetArchive, Field(discriminator="type")]
+Archive = Annotated[ArchiveColumns, ARCHIVES]
 Live = Annotated[KafkaLive | IcebergLive | FilesLive, Field(discriminator="type")]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from tidemill.rows.columns import Piece
+from tidemill.connectors.pieces import Piece
 
 if TYPE_CHECKING:
     from tidemill.planning.statistics import Extent
@@ -57,6 +57,20 @@ def deal(pieces: Sequence[Piece], tasks: int) -> list[list[Piece]]:
         if len(loads) < count and room < fair * _SLACK:
             loads.append([])
             room = fair
+    return loads
+
+
+def deal_whole(pieces: Sequence[Piece], tasks: int) -> list[list[Piece]]:
+    """Lists of whole pieces for at most ``tasks`` tasks; at least one list, maybe empty.
+
+    For pieces that cannot be cut by time: the largest goes first, each to the least laden task.
+    """
+    loads: list[list[Piece]] = [[] for _ in range(max(1, min(tasks, len(pieces))))]
+    sizes = [0] * len(loads)
+    for piece in sorted(pieces, key=lambda piece: -piece.rows):
+        least = sizes.index(min(sizes))
+        loads[least].append(piece)
+        sizes[least] += piece.rows
     return loads
 
 

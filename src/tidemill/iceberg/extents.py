@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from tidemill.errors import PlanError, SourceError
+from tidemill.planning.manifest import ArchivePin
 from tidemill.planning.statistics import Extent
 from tidemill.types import SECOND, from_micros
 
@@ -18,13 +20,25 @@ if TYPE_CHECKING:
     from pyiceberg.table.metadata import TableMetadata
     from pyiceberg.types import NestedField
 
-    from tidemill.planning.manifest import SourcePin
-
 _THREADS = 8
 _TICKS = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 
 
-def pinned_metadata(table: Table, pin: SourcePin) -> TableMetadata:
+@dataclass(frozen=True)
+class IcebergFacts:
+    """What a pin of an Iceberg table says beside its name and snapshot."""
+
+    schema_id: int | None = None
+    table_uuid: str | None = None
+
+
+def pin_table(name: str, metadata: TableMetadata) -> ArchivePin:
+    """The table as it is now."""
+    facts = IcebergFacts(metadata.current_schema_id, str(metadata.table_uuid))
+    return ArchivePin("iceberg", name, metadata.current_snapshot_id, asdict(facts))
+
+
+def pinned_metadata(table: Table, pin: ArchivePin) -> TableMetadata:
     """The table's metadata as a run sees it: the pinned snapshot and schema, nothing else.
 
     Names in filters bind to the current schema, and executors get a copy, so it must be small.
@@ -41,15 +55,16 @@ def pinned_metadata(table: Table, pin: SourcePin) -> TableMetadata:
         "statistics": [],
         "partition_statistics": [],
     }
-    if pin.schema_id is not None:
-        update["current_schema_id"] = pin.schema_id
+    schema = IcebergFacts(**pin.facts).schema_id
+    if schema is not None:
+        update["current_schema_id"] = schema
     return table.metadata.model_copy(update=update)
 
 
-def require_snapshot(table: Table, pin: SourcePin) -> None:
+def require_snapshot(table: Table, pin: ArchivePin) -> None:
     """The pinned snapshot must still be there, in the same table."""
-    name, snapshot = pin.location, pin.snapshot
-    if pin.table_uuid is not None and str(table.metadata.table_uuid) != pin.table_uuid:
+    name, snapshot, known = pin.location, pin.snapshot, IcebergFacts(**pin.facts).table_uuid
+    if known is not None and str(table.metadata.table_uuid) != known:
         raise SourceError(
             f"the table {name!r} was dropped and made anew since the run was planned",
             fix="start a new backfill; this run cannot be continued exactly",

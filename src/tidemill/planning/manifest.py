@@ -39,15 +39,33 @@ class LivePin:
 
 
 @dataclass(frozen=True)
+class ArchivePin:
+    """What a run has fixed of an archive: which one, and which state of it.
+
+    ``facts`` are the connector's own: what it needs to find that very state again, as JSON. The
+    class that ``kind`` names reads them (`config.archive.ARCHIVES`); nobody else does.
+    """
+
+    kind: str
+    location: str  # the table's name, or the folder's URI
+    snapshot: int | None = None  # or version; None: the archive has none, or was empty
+    facts: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class Leg:
     """A stretch of a source's history that a run reads before it goes on live."""
 
     seam: int  # its end: the archive's frontier, µs
-    snapshot: int | None = None
-    schema_id: int | None = None
+    archive: ArchivePin | None = None
     positions: dict[str, int] = field(default_factory=dict)  # first offset per partition after it
     topic: str | None = None  # the id of the topic that these are offsets of, if it is known
     boundaries: tuple[int, ...] = ()  # the source's own; without them, those of all sources
+
+    @property
+    def snapshot(self) -> int | None:
+        """The state of the archive that is read."""
+        return None if self.archive is None else self.archive.snapshot
 
 
 @dataclass(frozen=True)
@@ -55,8 +73,7 @@ class SourcePin:
     """One source as a run reads it, for the life of the run."""
 
     stream: str
-    kind: str  # iceberg, parquet
-    location: str  # table name, or folder
+    archive: ArchivePin | None  # None: a log without history
     event_time: str
     ingest_time: str
     lateness: int
@@ -68,13 +85,20 @@ class SourcePin:
     order: str = "any"
     meta: bool = False
     where: str | None = None
-    snapshot: int | None = None
-    schema_id: int | None = None
-    table_uuid: str | None = None
-    files: tuple[dict[str, Any], ...] = field(default=())
     live: LivePin | None = None
     leg: Leg | None = None  # where the live part begins; None: there is only history
     keep_all: bool = False  # no verdict: every record is a row
+
+    @property
+    def location(self) -> str:
+        """Where the rows are, as people are told: the archive, or the log that has none."""
+        home = self.archive or self.live
+        return "" if home is None else home.location
+
+    @property
+    def snapshot(self) -> int | None:
+        """The state of the archive that is read."""
+        return None if self.archive is None else self.archive.snapshot
 
 
 @dataclass(frozen=True)
@@ -201,7 +225,17 @@ class Manifest:
 
 def leg_from(value: dict[str, Any]) -> Leg:
     """A leg from its JSON."""
-    return Leg(**{**value, "boundaries": tuple(value.get("boundaries", ()))})
+    return Leg(
+        **{
+            **value,
+            "archive": _archive_pin(value.get("archive")),
+            "boundaries": tuple(value.get("boundaries", ())),
+        }
+    )
+
+
+def _archive_pin(value: dict[str, Any] | None) -> ArchivePin | None:
+    return None if value is None else ArchivePin(**value)
 
 
 def _source_pin(value: dict[str, Any]) -> SourcePin:
@@ -210,7 +244,7 @@ def _source_pin(value: dict[str, Any]) -> SourcePin:
         **{
             **value,
             "columns": tuple(value["columns"]),
-            "files": tuple(value["files"]),
+            "archive": _archive_pin(value["archive"]),
             "live": None if live is None else _live_pin(live),
             "leg": None if leg is None else leg_from(leg),
         }

@@ -25,11 +25,12 @@ from tidemill.types import MILLISECOND
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from tidemill.connectors.archives.contract import ArchiveReader
     from tidemill.connectors.logs.kafka.slices import LiveSlices
     from tidemill.connectors.logs.tail import TailSlices
+    from tidemill.connectors.pieces import Piece, PieceReader
     from tidemill.planning.offsets import Offset
     from tidemill.planning.statistics import Extent
-    from tidemill.rows.columns import ArchiveReader, Piece, PieceReader
 
 
 class Slicing:
@@ -87,6 +88,7 @@ class Slicing:
         columns = needed_columns(pin, self.archive.names)
         schema = stream_schema(pin, self.archive)
         low, high = start.frontier, end.frontier
+        is_feed = pin.live is not None and pin.live.feed is not None
         return [
             SliceTask(
                 source=self.source,
@@ -99,7 +101,7 @@ class Slicing:
                 side=(self.side, side_name(self.source, low, high, index)),
                 lane=(0, 1) if end.is_live else (index, len(loads)),
                 event_range=manifest.output if manifest.event_range_at_source else None,
-                floor=low if end.is_live and pin.kind != "files" else None,  # a feed has its own
+                floor=low if end.is_live and not is_feed else None,  # a feed has its own
             )
             for index, load in enumerate(loads)
         ]
@@ -141,7 +143,7 @@ class Slicing:
 
 
 def _pin_of(pin: SourcePin, leg: Leg) -> SourcePin:
-    return replace(pin, snapshot=leg.snapshot, schema_id=leg.schema_id)
+    return replace(pin, archive=leg.archive)
 
 
 class _Stretch:

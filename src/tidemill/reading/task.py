@@ -16,8 +16,8 @@ from tidemill.rows.columns import MARK, META, meta_type
 from tidemill.rows.verdict import CLOCK, Judged, is_dead, judge, side_rows, utc_time
 
 if TYPE_CHECKING:
+    from tidemill.connectors.pieces import Piece, PieceReader
     from tidemill.planning.manifest import SourcePin
-    from tidemill.rows.columns import Piece, PieceReader
 
 
 @dataclass(frozen=True)

@@ -1,16 +1,13 @@
-"""The contract of an archive's reader, and the columns that Spark sees."""
+"""The columns of a row: those that Spark sees, those that place it, and our notes about it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 if TYPE_CHECKING:
     from tidemill.planning.manifest import SourcePin
-    from tidemill.planning.statistics import Extent
 
 MARK = "_tidemill_mark"
 """The column that tells a mark from a row. Never reaches pipeline code."""
@@ -23,64 +20,6 @@ INGEST_TIME, PARTITION, OFFSET = "_ingest_time", "_partition", "_offset"
 """What a log without an archive calls them."""
 NOTES = (RAW, REASON, EXTRA, INGEST_TIME, PARTITION, OFFSET)
 """Our own notes about a record; pipeline code does not see them."""
-
-
-@dataclass(frozen=True)
-class Piece:
-    """What one task reads of one file: rows with ingest time in ``[start, end)``.
-
-    ``handle`` is the reader's own description of the file; it travels to executors.
-    """
-
-    handle: Any
-    start: int
-    end: int
-    rows: int
-
-
-class PieceReader(Protocol):
-    """What reads pieces of a source on executors; made on the driver, pickled."""
-
-    def read(self, piece: Piece, columns: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
-        """The piece's rows with exactly these columns, in any order. Executor."""
-        ...
-
-
-class ArchiveReader(PieceReader, Protocol):
-    """Reads one pinned archive. Made on the driver, pickled to executors for :meth:`read`.
-
-    Everything it returns is a pure function of the pin: a re-run of a batch sees the same rows.
-    """
-
-    def columns(self) -> dict[str, str]:
-        """All columns of the archive at the pin, with their types as its format writes them.
-
-        A time's begins with ``timestamp``. Tells whether columns changed, and loads no Arrow
-        conversion: planning known code asks nothing more.
-        """
-        ...
-
-    def schema(self) -> pa.Schema:
-        """The same columns as Arrow has them."""
-        ...
-
-    def verify(self) -> None:
-        """Refuse what could not be read exactly. Driver, once, when a run is planned."""
-        ...
-
-    def extents(self, start: int, end: int) -> list[tuple[Any, Extent]]:
-        """Handles of the files with rows in ``[start, end)``, with what metadata tells of them.
-
-        Driver only.
-        """
-        ...
-
-    def differences(self, start: int, end: int) -> dict[str, str]:
-        """What a plan must say of columns that files with rows in ``[start, end)`` do not share.
-
-        By the column's name; what could change a value is an error already. Driver only.
-        """
-        ...
 
 
 def needed_columns(pin: SourcePin, available: list[str]) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ import shutil
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -101,8 +102,8 @@ def _disk(folder: Path) -> Finding:
 
 
 def _catalog(loaded: LoadedConfig) -> Iterator[Finding]:
-    from tidemill.config import IcebergArchive
-    from tidemill.iceberg.catalog import load_table, open_catalog
+    from tidemill.connectors.archives.contract import Archive
+    from tidemill.iceberg.catalog import open_catalog
 
     opened = _try("catalog", lambda: f"{len(open_catalog(loaded).list_namespaces())} namespaces")
     yield opened
@@ -111,11 +112,6 @@ def _catalog(loaded: LoadedConfig) -> Iterator[Finding]:
     catalog = open_catalog(loaded)
     for name, stream in loaded.config.streams.items():
         archive = stream.archive
-        if isinstance(archive, IcebergArchive):
-            yield _try(
-                "stream",
-                lambda name=name, table=archive.table: (  # type: ignore[misc]
-                    f"{name}: {table}, "
-                    f"{len(load_table(catalog, table, f'stream {name}').schema().fields)} columns"
-                ),
-            )
+        if isinstance(archive, Archive):
+            examine = partial(archive.examine, catalog, loaded.base, f"stream {name}")
+            yield _try("stream", lambda name=name, examine=examine: f"{name}: {examine()}")  # type: ignore[misc]

@@ -25,12 +25,12 @@ from pyiceberg.table.update.snapshot import _FastAppendFiles
 from pyiceberg.typedef import Record
 
 from tidemill.archive.rewriting import ReplaceFiles
+from tidemill.connectors.archives.contract import ArchiveReader
 from tidemill.connectors.archives.iceberg import IcebergReader
 from tidemill.connectors.sinks.writing import write_files
 from tidemill.connectors.tasks import deal, pieces_of
-from tidemill.iceberg.extents import pinned_metadata
+from tidemill.iceberg.extents import pin_table, pinned_metadata
 from tidemill.planning.manifest import SourcePin
-from tidemill.rows.columns import ArchiveReader
 
 START = 1_767_225_600_000_000  # 2026-01-01T00:00Z
 MINUTE = 60_000_000
@@ -151,24 +151,21 @@ def pin_of(table: Table, **changes: object) -> SourcePin:
     """The table as it is now, pinned."""
     pin = SourcePin(
         stream="plays",
-        kind="iceberg",
-        location=".".join(table.name()),
+        archive=pin_table(".".join(table.name()), table.metadata),
         event_time="event",
         ingest_time="ingest",
         lateness=0,
         skew=0,
         columns=("id",),
-        snapshot=table.metadata.current_snapshot_id,
-        schema_id=table.metadata.current_schema_id,
-        table_uuid=str(table.metadata.table_uuid),
     )
-    return replace(pin, **changes)
+    own = {name: changes.pop(name) for name in ("kind", "location", "snapshot") if name in changes}
+    return replace(pin, archive=replace(pin.archive, **own), **changes)
 
 
 def reader_of(table: Table, wide: int = 5 * MINUTE, **changes: object) -> IcebergReader:
     """The reader of the table as it is now."""
     pin = pin_of(table, **changes)
-    return IcebergReader(pinned_metadata(table, pin), table.io, pin, wide)
+    return IcebergReader(pinned_metadata(table, pin.archive), table.io, pin, wide)
 
 
 def read_slices(

@@ -30,9 +30,9 @@ from tests.connectors.archives.archives import (
     shuffled,
 )
 from tidemill.connectors.archives.iceberg import IcebergReader
+from tidemill.connectors.pieces import Piece
 from tidemill.errors import PlanError, SourceError
 from tidemill.iceberg.extents import pinned_metadata
-from tidemill.rows.columns import Piece
 
 END = START + HOUR
 COLUMNS = ("id", "ingest", "event")
@@ -239,7 +239,7 @@ def test_the_pin_holds_whatever_happens_to_the_table(catalog):
         update.delete_column("country")
     table.delete("id < 50")
     table = catalog.load_table("archive.pinned")
-    reader = IcebergReader(pinned_metadata(table, pin), table.io, pin, 5 * MINUTE)
+    reader = IcebergReader(pinned_metadata(table, pin.archive), table.io, pin, 5 * MINUTE)
     assert "country" in reader.schema().names
     assert ids_read(reader, [START, START + HOUR // 3, END + 1], COLUMNS) == list(range(100))
 
@@ -379,7 +379,7 @@ def test_a_table_made_anew_is_another_table(catalog):
     catalog.drop_table("archive.again")
     table = new_table(catalog, "again")
     with pytest.raises(SourceError, match=r"'archive\.again' was dropped and made anew"):
-        pinned_metadata(table, pin)
+        pinned_metadata(table, pin.archive)
 
 
 def test_metadata_that_is_gone_is_an_error(catalog):

@@ -22,9 +22,9 @@ from tests.connectors.archives.archives import (
     shuffled,
 )
 from tidemill.connectors.archives.parquet import ParquetReader, folder_keys, list_files
+from tidemill.connectors.pieces import Piece
 from tidemill.errors import PlanError, SourceError
-from tidemill.planning.manifest import SourcePin
-from tidemill.rows.columns import Piece
+from tidemill.planning.manifest import ArchivePin, SourcePin
 
 END = START + HOUR
 COLUMNS = ("id", "ingest", "event")
@@ -35,14 +35,14 @@ def reader_of(folder, **changes):
     location = folder.as_uri()
     pin = SourcePin(
         stream="plays",
-        kind="parquet",
-        location=location,
+        archive=ArchivePin(
+            "parquet", location, facts={"files": list_files(location, "stream plays")}
+        ),
         event_time="event",
         ingest_time="ingest",
         lateness=0,
         skew=0,
         columns=("id",),
-        files=list_files(location, "stream plays"),
     )
     return ParquetReader(replace(pin, **changes))
 

@@ -9,8 +9,8 @@ from tests.connectors.archives.archives import START, make_rows
 from tests.connectors.archives.test_parquet import END, reader_of, write
 from tidemill.connectors.archives import parquet
 from tidemill.connectors.archives.parquet_columns import FileColumns, missing_columns, unite, wider
+from tidemill.connectors.pieces import Piece
 from tidemill.errors import SourceError
-from tidemill.rows.columns import Piece
 
 UTC, PLAIN = pa.timestamp("us", "UTC"), pa.timestamp("us")
 
@@ -109,7 +109,7 @@ def test_files_that_can_be_widened_are_read_so(tmp_path):
     write(short, tmp_path / "b.parquet")
     reader = reader_of(tmp_path)
     assert reader.schema().field("price").type == pa.decimal128(9, 4)
-    pieces = [Piece(file, START, END, 1) for file in reader.pin.files]
+    pieces = [Piece(file, START, END, 1) for file in reader.pin.archive.facts["files"]]
     found = [b for piece in pieces for b in reader.read(piece, ("id", "price"))]
     table = pa.Table.from_batches(found)
     assert table.schema.types == [pa.int64(), pa.decimal128(9, 4)]

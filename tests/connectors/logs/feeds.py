@@ -93,8 +93,7 @@ def feed_pin(
     )
     return SourcePin(
         stream="views",
-        kind="files",
-        location="requests",
+        archive=None,
         event_time="event_ts",
         ingest_time=INGEST_TIME,
         lateness=lateness + EASE,

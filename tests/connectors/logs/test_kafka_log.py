@@ -20,10 +20,10 @@ from tidemill.connectors.logs.kafka import reader as kafkareader
 from tidemill.connectors.logs.kafka.log import KafkaLog, LogAway, LogState
 from tidemill.connectors.logs.kafka.reader import KafkaReader
 from tidemill.connectors.logs.kafka.slices import LiveSlices
+from tidemill.connectors.pieces import Piece
 from tidemill.errors import SourceError
 from tidemill.planning.manifest import LivePin, SourcePin
 from tidemill.planning.offsets import Offset
-from tidemill.rows.columns import Piece
 from tidemill.runfolder.lag import read_lag
 from tidemill.types import MILLISECOND, SECOND
 
@@ -36,7 +36,7 @@ DDL = {"kind": "json", "columns": "n long, who string, event_ts timestamp"}
 def pin_of(topic: str, slack: int = 300 * MILLISECOND, max_rows: int = 500) -> SourcePin:
     live = LivePin("kafka", topic, slack, max_rows, trigger=0, format=DDL)
     return SourcePin(
-        "plays", "kafka", topic, "event_ts", "at", 0, 0, ("n",), partition="part", offset="pos",
+        "plays", None, "event_ts", "at", 0, 0, ("n",), partition="part", offset="pos",
         live=live,
     )  # fmt: skip
 

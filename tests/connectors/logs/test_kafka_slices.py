@@ -23,7 +23,7 @@ WIDE = 60 * SECOND
 
 def slices_of(folder: Path, log: FakeLog, max_rows: int = 500, trigger: int = 0) -> LiveSlices:
     live = LivePin("kafka", "t", SLACK, max_rows, trigger, topic=log.topic)
-    pin = SourcePin("plays", "kafka", "t", "e", "i", 0, 0, (), live=live)
+    pin = SourcePin("plays", None, "e", "i", 0, 0, (), live=live)
     found = LiveSlices(folder, "plays", pin, {}, pa.schema([]))
     found.__dict__["log"] = log
     return found

@@ -14,7 +14,7 @@ from tidemill.runtime.driving.taken_slices import BatchOffsets, TakenSlice, read
 from tidemill.types import FOREVER_MICROS
 
 FRONTIERS = (0, 10, 25, 30, 70, FOREVER_MICROS)
-PIN = SourcePin("plays", "iceberg", "t", "event_ts", "ingest_ts", 0, 0, ())
+PIN = SourcePin("plays", None, "event_ts", "ingest_ts", 0, 0, ())
 PLANNED = Manifest(
     run="r", pipeline="p", mode="backfill", config="", fingerprint="", created=0, output=(0, 1),
     boundaries=(*FRONTIERS[:-1], 80), sources={"plays": PIN, "ads": PIN}, sinks={}, late_table="",

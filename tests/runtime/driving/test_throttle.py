@@ -24,7 +24,7 @@ PLAN = Manifest(
     boundaries=(10, 20, 40, 50), sinks={}, late_table="", dead_table="", parallelism=1, shuffles=1,
     ends=False, rate=5,
     sources={
-        source: SourcePin(source, "iceberg", "t", "e", "i", 0, 0, (), live=LIVE, leg=Leg(seam))
+        source: SourcePin(source, None, "e", "i", 0, 0, (), live=LIVE, leg=Leg(seam))
         for source, seam in SEAMS.items()
     },
 )  # fmt: skip

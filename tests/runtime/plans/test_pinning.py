@@ -28,5 +28,5 @@ def test_parquet_is_found_in_any_folder(tmp_path, folder):
     loaded = load_config(base / "tidemill.yaml")
     request = BackfillRequest("shows", TimeRange(datetime(2026, 1, 1, tzinfo=UTC), FOREVER))
     pin = pin_source(loaded, None, "shows", "plays", request)
-    assert [file["path"] for file in pin.files] == ["a.parquet"]
+    assert [file["path"] for file in pin.archive.facts["files"]] == ["a.parquet"]
     assert ParquetReader(pin).schema() == rows.schema

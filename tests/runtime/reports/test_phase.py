@@ -17,7 +17,7 @@ from tidemill.runtime.reports.phase import Phase, read_phase
 from tidemill.types import SECOND
 
 LIVE = LivePin("kafka", "t", 0, 1, 0)
-PIN = SourcePin("plays", "iceberg", "a.plays", "e", "i", 0, 0, (), live=LIVE)
+PIN = SourcePin("plays", None, "e", "i", 0, 0, (), live=LIVE)
 
 
 @pytest.fixture

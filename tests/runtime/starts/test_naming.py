@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.bad_input.shop import FROM, TO, Shop, events, table
+from tidemill.connectors.archives import iceberg
 from tidemill.errors import RunError, SourceError, TidemillError
 from tidemill.planning.requests import request, run_request
 from tidemill.runfolder.folder import RunFolder
@@ -168,7 +169,7 @@ def test_killed_while_the_run_is_written_down(shop, monkeypatch, step):
 
 
 def kill_after(patch: pytest.MonkeyPatch, step: str) -> None:
-    homes = {"write_manifest": RunFolder, "add": Registry}
+    homes = {"write_manifest": RunFolder, "add": Registry, "pin": iceberg}
     names = {"pin": "pin_snapshot", "keep": "keep_metadata"}
     home, name = homes.get(step, beginning), names.get(step, step)
     real = getattr(home, name)

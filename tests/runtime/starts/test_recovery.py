@@ -56,7 +56,7 @@ def test_a_late_row_after_a_batch_without_rows_moves_the_cut_of_every_table():
 
 def lost_plan() -> Manifest:
     live = LivePin("kafka", "topic", slack=0, max_rows=9, trigger=0)
-    pin = SourcePin("a", "iceberg", "t", "e", "i", 0, 0, (), live=live, leg=Leg(100 * MS))
+    pin = SourcePin("a", None, "e", "i", 0, 0, (), live=live, leg=Leg(100 * MS))
     sinks = {name: table_pin(name, "{}", "t") for name in ("one", "two")}
     edges = tuple(at * MS for at in (5, 7, 9, 12, 18, 24, 40, 100))
     return manifest(

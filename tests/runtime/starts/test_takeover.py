@@ -74,7 +74,7 @@ def test_two_runs_never_go_on_for_one(tmp_path, registry, takeover):
 
 
 def test_the_lost_runs_filter_must_be_given_again(tmp_path, takeover):
-    pin = SourcePin("plays", "iceberg", "t", "e", "i", 0, 0, ())
+    pin = SourcePin("plays", None, "e", "i", 0, 0, ())
     made = manifest(late_table="archive.late", sources={"plays": pin})
     filtered = {"plays": replace(pin, where="country = 'DE'")}
     folder(tmp_path, "lost", sources=filtered, inherited=0)
@@ -86,7 +86,7 @@ def test_the_lost_runs_filter_must_be_given_again(tmp_path, takeover):
 
 def test_code_that_does_something_else_than_the_lost_runs_is_refused(tmp_path, takeover):
     """What was open when the run was lost is made anew, and cut where its code had cut."""
-    pin = SourcePin("plays", "iceberg", "t", "e", "i", 0, 0, ())
+    pin = SourcePin("plays", None, "e", "i", 0, 0, ())
     before, after = (behaviour_line(f"output: window {size}") for size in ("1 h", "2 h"))
     lost = manifest(sources={"plays": pin}, behaviour=(before,))
     made = replace(lost, behaviour=(after,))

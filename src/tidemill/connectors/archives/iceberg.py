@@ -2,32 +2,160 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Iterator
+from dataclasses import replace
+from datetime import timedelta
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 
+from tidemill.archive.progress import Reached, read_reached
+from tidemill.config.archive import TableArchive
+from tidemill.connectors.archives.contract import Archive, ArchiveReader
+from tidemill.connectors.pieces import Piece
 from tidemill.errors import PlanError, SourceError, nearest
+from tidemill.iceberg.catalog import keep_tags, load_table, pin_snapshot, unpin_snapshot
 from tidemill.iceberg.extents import (
+    IcebergFacts,
     file_extent,
     ingest_filter,
     null_ingest_times,
+    pin_table,
+    pinned_metadata,
     refine,
+    require_snapshot,
     zone_aware,
 )
-from tidemill.rows.columns import Piece
 from tidemill.types import from_micros
 
 if TYPE_CHECKING:
+    from datetime import datetime
+    from pathlib import Path
+
+    from pyiceberg.catalog import Catalog
     from pyiceberg.expressions import BooleanExpression
     from pyiceberg.io import FileIO
     from pyiceberg.schema import Schema
     from pyiceberg.table.metadata import TableMetadata
 
-    from tidemill.planning.manifest import SourcePin
+    from tidemill.planning.manifest import ArchivePin, SourcePin
     from tidemill.planning.statistics import Extent
+
+_LOG = logging.getLogger(__name__)
+WIDE = 15 * 60 * 1_000_000
+"""Files over more ingest time than this (µs) are looked into by row group."""
+_MAX_AGE = "history.expire.max-snapshot-age-ms"
+
+
+class IcebergArchive(TableArchive, Archive):
+    """History in an Iceberg table."""
+
+    type: Literal["iceberg"]
+
+    def pin(self, catalog: Catalog, base: Path, where: str) -> ArchivePin:
+        """The current snapshot, with its schema and the table's id."""
+        del base
+        return pin_table(self.table, load_table(catalog, self.table, where).metadata)
+
+    def examine(self, catalog: Catalog, base: Path, where: str) -> str:
+        """The table and how many columns it has."""
+        del base
+        fields = load_table(catalog, self.table, where).schema().fields
+        return f"{self.table}, {len(fields)} columns"
+
+    @classmethod
+    def describe(cls, pin: ArchivePin) -> str:
+        """The snapshot."""
+        return f"snapshot {pin.snapshot}"
+
+    @classmethod
+    def open(cls, pin: SourcePin, catalog: Catalog) -> ArchiveReader:
+        """The catalog is asked whether table and snapshot are still the same."""
+        assert pin.archive is not None
+        table = load_table(catalog, pin.location, f"stream {pin.stream}")
+        return IcebergReader(pinned_metadata(table, pin.archive), table.io, pin, WIDE)
+
+    @classmethod
+    def keep(cls, reader: ArchiveReader) -> bytes | None:
+        """The metadata of exactly the pinned snapshot."""
+        assert isinstance(reader, IcebergReader)
+        return reader.metadata.model_dump_json().encode()
+
+    @classmethod
+    def reopen(
+        cls, pin: SourcePin, kept: Path, properties: dict[str, str], schema: pa.Schema | None
+    ) -> ArchiveReader:
+        """New snapshots, compaction and schema changes cannot reach the run."""
+        from pyiceberg.exceptions import ValidationError
+        from pyiceberg.io import load_file_io
+        from pyiceberg.table.metadata import TableMetadataUtil
+
+        from tidemill.iceberg.local_files import plainly
+
+        try:
+            metadata = TableMetadataUtil.parse_raw(kept.read_text("utf-8"))
+        except ValidationError as error:
+            raise ValueError(str(error)) from None
+        io = load_file_io(plainly({**properties, **metadata.properties}), metadata.location)
+        return IcebergReader(metadata, io, pin, WIDE, schema)
+
+    @classmethod
+    def hold(cls, pin: ArchivePin, catalog: Catalog, run: str, newest: int | None = None) -> None:
+        """A tag keeps the snapshot from being expired."""
+        if pin.snapshot is None:
+            return
+        table = load_table(catalog, pin.location, f"run {run}")
+        if newest is None:
+            pin_snapshot(table, pin.snapshot, run)
+        else:
+            keep_tags(table, pin.snapshot, run, newest)
+
+    @classmethod
+    def release(cls, pin: ArchivePin, catalog: Catalog, run: str) -> None:
+        """Take all tags of the run away."""
+        if pin.snapshot is None:
+            return
+        try:
+            unpin_snapshot(load_table(catalog, pin.location, ""), run)
+        except SourceError as error:
+            _LOG.info("nothing to unpin: %s", error)
+
+    @classmethod
+    def age(
+        cls, pin: ArchivePin, catalog: Catalog, now: datetime
+    ) -> tuple[timedelta, timedelta] | None:
+        """Known where the table says after which age snapshots expire."""
+        if pin.snapshot is None:
+            return None
+        metadata = catalog.load_table(pin.location).metadata
+        snapshot, limit = metadata.snapshot_by_id(pin.snapshot), metadata.properties.get(_MAX_AGE)
+        if snapshot is None or limit is None:
+            return None
+        written = from_micros(snapshot.timestamp_ms * 1_000)
+        return now - written, timedelta(milliseconds=int(limit))
+
+    @classmethod
+    def is_table(cls, pin: ArchivePin, table: str) -> bool:
+        """The id tells it. Other files in the table's folder are not its rows."""
+        return IcebergFacts(**pin.facts).table_uuid == table
+
+    @classmethod
+    def reached(cls, pin: ArchivePin, catalog: Catalog) -> dict[int, Reached]:
+        """As the summaries of the snapshots say it that 'tidemill archive run' committed."""
+        table = load_table(catalog, pin.location, f"table {pin.location}")
+        require_snapshot(table, pin)
+        return {} if pin.snapshot is None else read_reached(table.metadata, pin.snapshot)
+
+    @classmethod
+    def newest(cls, pin: ArchivePin, catalog: Catalog) -> ArchivePin:
+        """The current snapshot of the table; another table of this name is an error later."""
+        metadata = load_table(catalog, pin.location, f"table {pin.location}").metadata
+        found = pin_table(pin.location, metadata)
+        known = IcebergFacts(**pin.facts).table_uuid
+        return replace(found, facts={**found.facts, "table_uuid": known})
 
 
 class IcebergReader:

@@ -1,4 +1,4 @@
-"""From a pin to its reader: the one place that knows the kinds of archives."""
+"""From a pin to its reader, on the driver and in every process of a run."""
 
 from __future__ import annotations
 
@@ -8,35 +8,33 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from tidemill.connectors.archives.iceberg import IcebergReader
-from tidemill.connectors.archives.parquet import ParquetReader
-from tidemill.errors import ConfigError, RunError, SourceError
-from tidemill.iceberg.catalog import load_table
-from tidemill.iceberg.extents import pinned_metadata
+from tidemill.errors import ConfigError, RunError
 from tidemill.rows.columns import EXTRA, RAW, REASON
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
 
-    from tidemill.planning.manifest import Manifest, SourcePin
+    from tidemill.connectors.archives.contract import Archive, ArchiveReader
+    from tidemill.connectors.pieces import Piece
+    from tidemill.planning.manifest import ArchivePin, Manifest, SourcePin
     from tidemill.planning.statistics import Extent
-    from tidemill.rows.columns import ArchiveReader, Piece
 
-WIDE = 15 * 60 * 1_000_000
-"""Files over more ingest time than this (µs) are looked into by row group."""
 _SCHEMA = ".arrow"
 
 
+def archive_of(pin: ArchivePin) -> type[Archive]:
+    """The class of a pinned archive."""
+    from tidemill.config.archive import ARCHIVES  # a log without history needs none of it
+
+    found: type[Archive] = ARCHIVES.find(pin.kind)
+    return found
+
+
 def open_reader(pin: SourcePin, catalog: Catalog) -> ArchiveReader:
-    """The reader of a source, from the catalog. Also proves that what is pinned is still there."""
-    if pin.kind == "iceberg":
-        table = load_table(catalog, pin.location, f"stream {pin.stream}")
-        return IcebergReader(pinned_metadata(table, pin), table.io, pin, WIDE)
-    if pin.kind == "parquet":
-        return ParquetReader(pin)
-    if pin.kind in ("kafka", "files"):
+    """The reader of a source, from the archive. Also proves that what is pinned is still there."""
+    if pin.archive is None:
         return LogColumns(pin)
-    raise SourceError(f"unknown kind of archive {pin.kind!r}", where=f"stream {pin.stream}")
+    return archive_of(pin.archive).open(pin, catalog)
 
 
 class LogColumns:
@@ -100,22 +98,21 @@ def log_schema(pin: SourcePin) -> pa.Schema:
 
 
 def keep_metadata(pin: SourcePin, catalog: Catalog, path: Path) -> None:
-    """Put the pinned metadata beside the manifest: a run reads its source without a catalog.
+    """Put what readers need beside the manifest: a run reads its source without a catalog.
 
-    Its Arrow schema as well: to find it takes imports or footers, and every process needs it.
+    Its Arrow schema as well: to find it takes imports or footers, and every process needs it. The
+    schema comes last: once it is there, all is.
     """
     reader = open_reader(pin, catalog)
+    kept = None if pin.archive is None else archive_of(pin.archive).keep(reader)
+    if kept is not None:
+        _put(path, kept)
     _put(path.with_suffix(_SCHEMA), reader.schema().serialize().to_pybytes())
-    if isinstance(reader, IcebergReader):
-        _put(path, reader.metadata.model_dump_json().encode())
 
 
 def is_kept(manifest: Manifest, path: Callable[[str], Path]) -> bool:
     """Whether :func:`keep_metadata` was done for every source; ``path`` says where it puts it."""
-    return all(
-        (path(name) if pin.kind == "iceberg" else path(name).with_suffix(_SCHEMA)).exists()
-        for name, pin in manifest.sources.items()
-    )
+    return all(path(name).with_suffix(_SCHEMA).exists() for name in manifest.sources)
 
 
 def _put(path: Path, content: bytes) -> None:
@@ -126,23 +123,13 @@ def _put(path: Path, content: bytes) -> None:
 
 def reopen_reader(pin: SourcePin, path: Path, properties: dict[str, str]) -> ArchiveReader:
     """The reader of a run's source, from what :func:`keep_metadata` left."""
-    schema = kept_schema(path, pin)
-    if pin.kind == "parquet":
-        return ParquetReader(pin, schema)
-    if pin.kind in ("kafka", "files"):
+    if pin.archive is None:
         return LogColumns(pin)
-    from pyiceberg.exceptions import ValidationError
-    from pyiceberg.io import load_file_io
-    from pyiceberg.table.metadata import TableMetadataUtil
-
-    from tidemill.iceberg.local_files import plainly
-
+    schema = kept_schema(path, pin)
     try:
-        metadata = TableMetadataUtil.parse_raw(path.read_text("utf-8"))
-    except (OSError, ValueError, ValidationError) as error:
+        return archive_of(pin.archive).reopen(pin, path, properties, schema)
+    except (OSError, ValueError) as error:
         raise _unreadable(path, pin, error) from None
-    io = load_file_io(plainly({**properties, **metadata.properties}), metadata.location)
-    return IcebergReader(metadata, io, pin, WIDE, schema)
 
 
 def kept_schema(path: Path, pin: SourcePin) -> pa.Schema | None:

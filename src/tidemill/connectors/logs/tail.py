@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tidemill.archive.progress import frontier_of, read_reached
-from tidemill.connectors.archives.iceberg import IcebergReader
-from tidemill.connectors.archives.opening import WIDE
+from tidemill.connectors.archives.iceberg import WIDE, IcebergReader
 from tidemill.connectors.tasks import deal, pieces_of
 from tidemill.errors import ConfigError
 from tidemill.iceberg.appended import Appended
@@ -36,9 +35,9 @@ if TYPE_CHECKING:
     from pyiceberg.table import Table
     from pyiceberg.table.metadata import TableMetadata
 
+    from tidemill.connectors.pieces import Piece
     from tidemill.planning.manifest import SourcePin
     from tidemill.planning.statistics import Extent
-    from tidemill.rows.columns import Piece
 
 _LOWEST = to_micros(BEGINNING)
 
@@ -69,7 +68,8 @@ def complete_tails(catalog: Catalog, pins: Iterable[SourcePin]) -> int | None:
 
 def table_start(table: Table, pin: SourcePin, end: int) -> int:
     """The oldest ingest time in the pinned snapshot; ``end`` if nothing is before that."""
-    reader = IcebergReader(pinned_metadata(table, pin), table.io, pin, WIDE)
+    assert pin.archive is not None
+    reader = IcebergReader(pinned_metadata(table, pin.archive), table.io, pin, WIDE)
     return min((extent.first for _, extent in reader.extents(_LOWEST, end)), default=end)
 
 
@@ -143,8 +143,10 @@ class TailSlices:
 
     def _reader(self, table: Table, snapshot: int) -> IcebergReader:
         """Reads one snapshot, with the columns as they were when the run was planned."""
-        pin = replace(self.pin, snapshot=snapshot, kind="iceberg", location=self.live.location)
-        return IcebergReader(pinned_metadata(table, pin), table.io, pin, WIDE, self.schema)
+        assert self.pin.archive is not None
+        archive = replace(self.pin.archive, snapshot=snapshot)
+        pin = replace(self.pin, archive=archive)
+        return IcebergReader(pinned_metadata(table, archive), table.io, pin, WIDE, self.schema)
 
     def share(
         self, start: Offset, end: Offset, tasks: int

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -11,11 +10,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tidemill.config.sparksettings import meaning
-from tidemill.connectors.archives.opening import open_reader
+from tidemill.connectors.archives.opening import archive_of, open_reader
 from tidemill.connectors.sinks.contract import SinkRun, open_sinks
 from tidemill.connectors.sinks.iceberg.table import open_sides
-from tidemill.errors import RunError, SourceError, TidemillError
-from tidemill.iceberg.catalog import load_table, open_catalog, unpin_snapshot
+from tidemill.errors import RunError, TidemillError
+from tidemill.iceberg.catalog import open_catalog
 from tidemill.planning.requests import Goal
 from tidemill.reading.slicing import Slicing
 from tidemill.runfolder.control import update_control
@@ -42,8 +41,6 @@ if TYPE_CHECKING:
     from tidemill.config.loader import LoadedConfig
     from tidemill.planning.manifest import Manifest
     from tidemill.runfolder.folder import RunFolder
-
-_LOG = logging.getLogger(__name__)
 
 
 def execute(
@@ -108,13 +105,10 @@ def _in_our_words(error: BaseException, run: str) -> BaseException:
 
 
 def release(catalog: Catalog, manifest: Manifest) -> None:
-    """Let go of the pinned snapshots; a table that is gone needs no letting go."""
+    """Let go of the pinned archives."""
     for pin in manifest.sources.values():
-        if pin.kind == "iceberg" and pin.snapshot is not None:
-            try:
-                unpin_snapshot(load_table(catalog, pin.location, ""), manifest.run)
-            except SourceError as error:
-                _LOG.info("nothing to unpin: %s", error)
+        if pin.archive is not None:
+            archive_of(pin.archive).release(pin.archive, catalog, manifest.run)
 
 
 def _drive(

@@ -32,7 +32,7 @@ class GrowthWatch:
         self.loaded = loaded
         self.catalog = open_catalog(loaded)
         self.tables = {
-            name: pin.location
+            name: manifest.sinks[name].table
             for name, pin in manifest.sources.items()
             if _is_inferred(loaded, pin.stream)
         }

@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import logging
 import time
-from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tidemill.connectors.archives.opening import keep_metadata, open_reader
+from tidemill.connectors.archives.opening import archive_of, keep_metadata, open_reader
 from tidemill.connectors.logs.kafka.log import LogAway
-from tidemill.errors import SourceError
-from tidemill.iceberg.catalog import keep_tags, load_table, open_catalog, unpin_snapshot
+from tidemill.iceberg.catalog import open_catalog
 from tidemill.planning.offsets import latest_entry, oldest_entry
 from tidemill.planning.slices import DEFAULT_SLICE_ROWS, cut_by_rows
 from tidemill.runfolder.lag import write_waiting
@@ -72,10 +70,8 @@ class SeamWatch:
         if oldest is not None and all(end.is_live for end in oldest.ends.values()):
             catalog = open_catalog(self.loaded)
             for pin in self.manifest.sources.values():
-                if pin.kind == "iceberg" and is_kafka(pin):
-                    with suppress(SourceError):  # a table that is gone needs no letting go
-                        table = load_table(catalog, pin.location, f"stream {pin.stream}")
-                        unpin_snapshot(table, self.manifest.run)
+                if pin.archive is not None and is_kafka(pin):
+                    archive_of(pin.archive).release(pin.archive, catalog, self.manifest.run)
             self._released = True
 
     def _decide(self, course: Course) -> Course:
@@ -96,10 +92,8 @@ class SeamWatch:
         return replace(course, switched=True)
 
     def _current(self, catalog: Catalog, pin: SourcePin) -> SourcePin:
-        metadata = load_table(catalog, pin.location, f"stream {pin.stream}").metadata
-        return replace(
-            pin, snapshot=metadata.current_snapshot_id, schema_id=metadata.current_schema_id
-        )
+        assert pin.archive is not None
+        return replace(pin, archive=archive_of(pin.archive).newest(pin.archive, catalog))
 
     def _extend(
         self, catalog: Catalog, course: Course, pins: dict[str, SourcePin], legs: dict[str, Leg]
@@ -111,9 +105,8 @@ class SeamWatch:
         low, high = min(seams.values()), max(leg.seam for leg in legs.values())
         extents = []
         for name, pin in pins.items():
-            table = load_table(catalog, pin.location, f"stream {pin.stream}")
-            if pin.snapshot is not None:
-                keep_tags(table, pin.snapshot, self.manifest.run, _KEPT)
+            if pin.archive is not None:
+                archive_of(pin.archive).hold(pin.archive, catalog, self.manifest.run, _KEPT)
             keep_metadata(pin, catalog, metadata_path(self.folder.path, name, number))
             extents += [e for _, e in open_reader(pin, catalog).extents(low, high)]
         widest = from_micros(self.manifest.misalignment) - from_micros(0)

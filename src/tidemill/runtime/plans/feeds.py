@@ -62,8 +62,7 @@ def pin_feed(
     )
     return replace(
         described,
-        kind="files",
-        location=home.location,
+        archive=None,
         ingest_time=INGEST_TIME,
         partition=PARTITION,
         offset=OFFSET,

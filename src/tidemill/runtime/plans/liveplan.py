@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tidemill.archive.progress import Reached, frontier_of, name_of, read_reached, topic_of
-from tidemill.config.stream import FilesLive, IcebergArchive, KafkaLive
+from tidemill.archive.progress import Reached, frontier_of, name_of, topic_of
+from tidemill.config.places import table_of
+from tidemill.config.stream import FilesLive, KafkaLive
+from tidemill.connectors.archives.opening import archive_of
 from tidemill.errors import PlanError, SourceError
 from tidemill.iceberg.catalog import load_table
-from tidemill.iceberg.extents import require_snapshot
 from tidemill.planning.manifest import Leg, LivePin, SourcePin
 from tidemill.planning.plan import Beginning
 from tidemill.runtime.plans.feeds import first_frontier, first_positions, pin_feed, require_slack
@@ -38,16 +39,16 @@ def pin_live(
     described = describe_source(loaded, request.pipeline, source, request)
     stream = loaded.config.streams[described.stream]
     live = live_home(loaded, described.stream)
-    pause = micros_of(trigger)
+    pause, table = micros_of(trigger), table_of(stream)
     if isinstance(live, FilesLive):
         return pin_feed(loaded, described, live, request.live, pause)
     if isinstance(live, KafkaLive):
         home = kafka_pin(loaded, described.stream, live, pause)
     else:
-        assert isinstance(stream.archive, IcebergArchive)
+        assert table is not None
         slack = micros_of(live.slack)
-        home = LivePin("iceberg", stream.archive.table, slack, live.max_rows, pause)
-    if _has_table(catalog, stream.archive) or home.kind == "iceberg":
+        home = LivePin("iceberg", table, slack, live.max_rows, pause)
+    if (table is not None and catalog.table_exists(table)) or home.kind == "iceberg":
         return replace(pin_source(loaded, catalog, request.pipeline, source, request), live=home)
     if request.live is Beginning.HISTORY:
         raise PlanError(
@@ -55,11 +56,7 @@ def pin_live(
             where=f"stream {described.stream}",
             fix=f"'tidemill archive run {described.stream}' makes one; or leave --from out",
         )
-    return replace(described, kind="kafka", location=home.location, live=home)
-
-
-def _has_table(catalog: Catalog, archive: object) -> bool:
-    return isinstance(archive, IcebergArchive) and catalog.table_exists(archive.table)
+    return replace(described, live=home)
 
 
 def place(
@@ -108,10 +105,9 @@ def archive_leg(catalog: Catalog, pin: SourcePin, clock: int) -> Leg:
 
     ``clock`` (µs) was read before the snapshot was chosen.
     """
-    table = load_table(catalog, pin.location, f"stream {pin.stream}")
-    require_snapshot(table, pin)
-    reached = {} if pin.snapshot is None else read_reached(table.metadata, pin.snapshot)
-    require_same_topic(pin, reached)
+    assert pin.archive is not None
+    reached = archive_of(pin.archive).reached(pin.archive, catalog)
+    require_same_topic(pin, reached, pin.location)
     seam = frontier_of(reached)
     if seam is None and not is_kafka(pin):
         assert pin.live is not None
@@ -125,20 +121,19 @@ def archive_leg(catalog: Catalog, pin: SourcePin, clock: int) -> Leg:
         )
     return Leg(
         seam=seam,
-        snapshot=pin.snapshot,
-        schema_id=pin.schema_id,
+        archive=pin.archive,
         positions={str(number): found.next for number, found in sorted(reached.items())},
         topic=topic_of(reached),
     )
 
 
-def require_same_topic(pin: SourcePin, reached: dict[int, Reached]) -> None:
+def require_same_topic(pin: SourcePin, reached: dict[int, Reached], table: str) -> None:
     """The archive must follow this stream's own topic, as its snapshots say."""
     followed = name_of(reached)
     if pin.live is None or pin.live.kind != "kafka" or followed in (None, pin.live.location):
         return
     raise SourceError(
-        f"the table {pin.location} follows the topic {followed!r}, not {pin.live.location!r}: "
+        f"the table {table} follows the topic {followed!r}, not {pin.live.location!r}: "
         "its offsets are those of another log",
         where=f"stream {pin.stream}",
         fix="give the stream an archive table of its own: another archive.table in the YAML; "
@@ -194,7 +189,7 @@ def _live_legs(
     legs = {}
     for name, pin in pins.items():
         if name not in logs:
-            legs[name] = Leg(frontier, pin.snapshot, pin.schema_id)
+            legs[name] = Leg(frontier, pin.archive)
             continue
         positions = first_positions(logs[name], states[name], begin, pin, frontier)
         legs[name] = Leg(frontier, positions=positions)

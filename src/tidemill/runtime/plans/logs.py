@@ -6,7 +6,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tidemill.config.stream import FilesLive, IcebergArchive, IcebergLive, KafkaLive
+from tidemill.config.places import table_of
+from tidemill.config.stream import FilesLive, IcebergLive, KafkaLive
 from tidemill.errors import ConfigError, PlanError
 from tidemill.planning.manifest import LivePin
 from tidemill.records.decoding import Format
@@ -30,7 +31,7 @@ def live_home(loaded: LoadedConfig, stream: str) -> KafkaLive | IcebergLive | Fi
     found = loaded.config.streams[stream]
     if found.live is not None:
         return found.live
-    if isinstance(found.archive, IcebergArchive):
+    if table_of(found) is not None:
         return IcebergLive(type="iceberg")
     raise PlanError(
         "the stream has no live: home",

@@ -4,29 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from tidemill.config.pipeline import SourceConfig
-from tidemill.config.stream import FilesLive, IcebergArchive, ParquetArchive
+from tidemill.config.stream import FilesLive
+from tidemill.connectors.archives.contract import Archive
 from tidemill.connectors.archives.iceberg import parse_filter
-from tidemill.connectors.archives.parquet import list_files
+from tidemill.connectors.archives.opening import archive_of
 from tidemill.errors import PlanError, nearest
-from tidemill.iceberg.catalog import load_table
 from tidemill.planning.manifest import SourcePin
 from tidemill.rows.columns import INGEST_TIME, OFFSET, PARTITION
-from tidemill.types import from_micros, micros_of
+from tidemill.types import micros_of
 
 if TYPE_CHECKING:
-    from datetime import datetime
+    from datetime import datetime, timedelta
 
     from pyiceberg.catalog import Catalog
 
     from tidemill.config.loader import LoadedConfig
     from tidemill.planning.plan import BackfillRequest
-
-_DAY = 86_400_000
-_MAX_AGE = "history.expire.max-snapshot-age-ms"
 
 
 def pin_source(
@@ -45,18 +41,8 @@ def pin_source(
             if isinstance(loaded.config.streams[pin.stream].live, FilesLive)
             else "give it an archive: in the YAML",
         )
-    if isinstance(archive, IcebergArchive):
-        table = load_table(catalog, archive.table, where)
-        return replace(
-            pin,
-            location=archive.table,
-            snapshot=table.metadata.current_snapshot_id,
-            schema_id=table.metadata.current_schema_id,
-            table_uuid=str(table.metadata.table_uuid),
-        )
-    assert isinstance(archive, ParquetArchive)
-    location = archive.path if "://" in archive.path else (loaded.base / archive.path).as_uri()
-    return replace(pin, location=location, files=list_files(location, where))
+    assert isinstance(archive, Archive)
+    return replace(pin, archive=archive.pin(catalog, loaded.base, where))
 
 
 def describe_source(
@@ -72,8 +58,7 @@ def describe_source(
     lateness = stream.lateness if settings.lateness is None else settings.lateness
     pin = SourcePin(
         stream=stream_name,
-        kind=archive.type if archive else "kafka",
-        location="",
+        archive=None,
         event_time=stream.event_time,
         ingest_time=archive.ingest_time if archive else INGEST_TIME,
         lateness=micros_of(lateness),
@@ -158,16 +143,9 @@ def snapshot_ages(
     catalog: Catalog, pins: dict[str, SourcePin], now: datetime
 ) -> dict[str, tuple[timedelta, timedelta]]:
     """How old each pinned snapshot is, and how old snapshots may get in its table."""
-    ages = {}
-    for name, pin in pins.items():
-        if pin.kind != "iceberg" or pin.snapshot is None:
-            continue
-        metadata = catalog.load_table(pin.location).metadata
-        snapshot = metadata.snapshot_by_id(pin.snapshot)
-        limit = timedelta(milliseconds=int(metadata.properties.get(_MAX_AGE, 5 * _DAY)))
-        if snapshot is not None and _MAX_AGE in metadata.properties:
-            ages[name] = (now - from_micros(snapshot.timestamp_ms * 1_000), limit)
-    return ages
+    pinned = {name: pin.archive for name, pin in pins.items() if pin.archive is not None}
+    ages = {name: archive_of(pin).age(pin, catalog, now) for name, pin in pinned.items()}
+    return {name: age for name, age in ages.items() if age is not None}
 
 
 def narrow(pin: SourcePin, columns: Iterable[str]) -> SourcePin:

@@ -43,9 +43,9 @@ if TYPE_CHECKING:
 
     from tidemill.config.loader import LoadedConfig
     from tidemill.config.pipeline import PipelineConfig
+    from tidemill.connectors.archives.contract import ArchiveReader
     from tidemill.planning.analysis import PipelineFacts
     from tidemill.planning.manifest import SourcePin
-    from tidemill.rows.columns import ArchiveReader
 
 
 @dataclass(frozen=True)

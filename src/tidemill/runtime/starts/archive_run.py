@@ -12,8 +12,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tidemill.archive.progress import frontier_of, read_reached, topic_of
-from tidemill.config.places import table_key
-from tidemill.config.stream import IcebergArchive, KafkaLive
+from tidemill.config.places import table_key, table_of
+from tidemill.config.stream import KafkaLive
 from tidemill.connectors.archives.opening import log_schema
 from tidemill.connectors.logs.kafka.slices import first_moment
 from tidemill.connectors.sinks.iceberg.section import table_pin
@@ -86,13 +86,14 @@ def _require_own_tables(loaded: LoadedConfig, streams: Sequence[str]) -> None:
     tables: dict[tuple[str, ...], str] = {}
     for name in dict.fromkeys(streams):
         found = loaded.config.streams.get(name)
-        if found is None or not isinstance(found.archive, IcebergArchive):
+        table = None if found is None else table_of(found)
+        if table is None:
             continue
-        other = tables.setdefault(table_key(found.archive.table), name)
+        other = tables.setdefault(table_key(table), name)
         if other != name:
             raise PlanError(
                 f"the streams {other!r} and {name!r} have one archive, the table "
-                f"{found.archive.table!r}: one of them would be lost",
+                f"{table!r}: one of them would be lost",
                 where=f"stream {name}",
                 fix=f"follow one of them, 'tidemill archive run {other}', or give each its own "
                 "archive.table in the YAML",
@@ -108,8 +109,9 @@ def _pin(loaded: LoadedConfig, catalog: Catalog, name: str, trigger: int) -> Sou
             where=str(loaded.path),
             fix=nearest(name, loaded.config.streams),
         )
-    archive, live = stream.archive, stream.live
-    if not isinstance(archive, IcebergArchive) or not isinstance(live, KafkaLive):
+    live = stream.live
+    archive = None if stream.archive is None else stream.archive.as_table()
+    if archive is None or not isinstance(live, KafkaLive):
         raise PlanError(
             "archiving needs live: {type: kafka, …} and archive: {type: iceberg, …}", where=where
         )
@@ -121,8 +123,7 @@ def _pin(loaded: LoadedConfig, catalog: Catalog, name: str, trigger: int) -> Sou
         )
     pin = SourcePin(
         stream=name,
-        kind="kafka",
-        location=archive.table,
+        archive=None,
         event_time=stream.event_time,
         ingest_time=archive.ingest_time,
         lateness=0,
@@ -143,19 +144,19 @@ def _pin(loaded: LoadedConfig, catalog: Catalog, name: str, trigger: int) -> Sou
                 fix=nearest(column, schema.names),
             )
     pin = replace(pin, columns=tuple(schema.names))
-    return _placed(loaded, catalog, pin)
+    return _placed(loaded, catalog, pin, archive.table)
 
 
-def _placed(loaded: LoadedConfig, catalog: Catalog, pin: SourcePin) -> SourcePin:
+def _placed(loaded: LoadedConfig, catalog: Catalog, pin: SourcePin, name: str) -> SourcePin:
     """The pin with the place where the archive ends, or where the log begins."""
     assert pin.live is not None
     log = open_log(loaded, pin)
     state = log.look_now()
     pin = replace(pin, live=replace(pin.live, topic=state.topic))
-    if catalog.table_exists(pin.location):
-        table = catalog.load_table(pin.location)
+    if catalog.table_exists(name):
+        table = catalog.load_table(name)
         reached = read_reached(table.metadata)
-        require_same_topic(pin, reached)
+        require_same_topic(pin, reached, name)
         frontier = frontier_of(reached)
         if frontier is not None:
             positions = {str(number): found.next for number, found in sorted(reached.items())}
@@ -164,7 +165,7 @@ def _placed(loaded: LoadedConfig, catalog: Catalog, pin: SourcePin) -> SourcePin
             return replace(pin, leg=leg)
         if table.metadata.current_snapshot_id is not None:
             raise PlanError(
-                f"{pin.location} has rows that no 'tidemill archive run' wrote: where it ends in "
+                f"{name} has rows that no 'tidemill archive run' wrote: where it ends in "
                 "the log is not known",
                 where=f"stream {pin.stream}",
                 fix="archive into a new table, and move the old rows over",
@@ -179,14 +180,14 @@ def _placed(loaded: LoadedConfig, catalog: Catalog, pin: SourcePin) -> SourcePin
 def _sink(loaded: LoadedConfig, pin: SourcePin) -> SinkPin:
     from pyspark.sql.pandas.types import from_arrow_schema
 
-    archive = loaded.config.streams[pin.stream].archive
+    stream = loaded.config.streams[pin.stream]
     assert pin.partition is not None and pin.offset is not None
     schema = from_arrow_schema(log_schema(pin), prefer_timestamp_ntz=True)
     return table_pin(
-        pin.location,
+        table_of(stream) or "",
         json.dumps(schema.jsonValue()),
         pin.ingest_time,
         partition_by="hour",
-        region=archive.region if archive else None,
+        region=stream.archive.region if stream.archive else None,
         order=(pin.ingest_time, pin.partition, pin.offset),
     )

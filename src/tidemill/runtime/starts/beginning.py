@@ -6,9 +6,9 @@ import contextlib
 import shutil
 from typing import TYPE_CHECKING
 
-from tidemill.connectors.archives.opening import is_kept, keep_metadata
+from tidemill.connectors.archives.opening import archive_of, is_kept, keep_metadata
 from tidemill.errors import RunError, SourceError
-from tidemill.iceberg.catalog import load_table, open_catalog, pin_snapshot
+from tidemill.iceberg.catalog import open_catalog
 from tidemill.runfolder.folder import RunFolder
 from tidemill.runtime.registry import RunState, open_registry
 
@@ -66,11 +66,10 @@ def is_begun(loaded: LoadedConfig, manifest: Manifest) -> bool:
 
 
 def _pin(manifest: Manifest, folder: RunFolder, catalog: Catalog) -> None:
-    """Tag the snapshots and keep their metadata beside the manifest. Twice is as good as once."""
+    """Hold the archives, keep their metadata beside the manifest. Twice is as good as once."""
     for name, pin in manifest.sources.items():
-        if pin.kind == "iceberg" and pin.snapshot is not None:
-            table = load_table(catalog, pin.location, f"stream {pin.stream}")
-            pin_snapshot(table, pin.snapshot, manifest.run)
+        if pin.archive is not None:
+            archive_of(pin.archive).hold(pin.archive, catalog, manifest.run)
         keep_metadata(pin, catalog, folder.table(name))
 
 

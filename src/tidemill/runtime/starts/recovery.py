@@ -211,8 +211,7 @@ def _leg(manifest: Manifest, name: str, way: Way, last: BatchStamp, begin: int) 
         return replace(pin, leg=leg)
     leg = Leg(
         seam=end,
-        snapshot=pin.leg.snapshot,
-        schema_id=pin.leg.schema_id,
+        archive=pin.leg.archive,
         positions=positions,
         boundaries=(begin, *own),
     )

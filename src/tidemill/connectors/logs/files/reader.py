@@ -25,8 +25,8 @@ from tidemill.rows.verdict import CLOCK, utc_time
 if TYPE_CHECKING:
     from tidemill.connectors.archives.filtering import RowFilter
     from tidemill.connectors.logs.files.readinglist import ListedFile, ListedRequest
+    from tidemill.connectors.pieces import Piece
     from tidemill.planning.manifest import SourcePin
-    from tidemill.rows.columns import Piece
 
 ROWS_PER_REQUEST = 1_000_000_000
 """A row's offset is its request's times this, plus its number within the request."""

@@ -21,6 +21,8 @@ from tidemill.connectors.logs.files.scan import Looker
 from tidemill.connectors.logs.kafka.log import LogAway, LogState
 from tidemill.connectors.logs.kafka.reader import KafkaReader
 from tidemill.connectors.logs.kafka.slices import LiveSlices
+from tidemill.connectors.pieces import Piece, PieceReader
+from tidemill.connectors.tasks import deal_whole
 from tidemill.errors import SourceError
 from tidemill.planning.feed import (
     Asked,
@@ -31,7 +33,7 @@ from tidemill.planning.feed import (
     reach_after,
 )
 from tidemill.planning.offsets import Offset
-from tidemill.rows.columns import INGEST_TIME, OFFSET, PARTITION, Piece, PieceReader
+from tidemill.rows.columns import INGEST_TIME, OFFSET, PARTITION
 from tidemill.runfolder.decided_slices import Ledger
 from tidemill.runfolder.lag import Lag, write_lag
 
@@ -205,13 +207,7 @@ class FileSlices(LiveSlices):
             for request in self.lists.of(low, end)
             for file in (request.files or (None,))
         ]
-        loads: list[list[Piece]] = [[] for _ in range(max(1, min(tasks, len(pieces))))]
-        sizes = [0] * len(loads)
-        for piece in sorted(pieces, key=lambda piece: -piece.rows):
-            least = sizes.index(min(sizes))
-            loads[least].append(piece)
-            sizes[least] += piece.rows
-        return FeedReader(self.root, self.pin, self.schema), loads
+        return FeedReader(self.root, self.pin, self.schema), deal_whole(pieces, tasks)
 
 
 def _ends_after(

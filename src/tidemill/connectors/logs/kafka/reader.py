@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from confluent_kafka import Consumer, Message
 
     from tidemill.connectors.archives.filtering import RowFilter
+    from tidemill.connectors.pieces import Piece
     from tidemill.planning.manifest import LivePin, SourcePin
-    from tidemill.rows.columns import Piece
 
 _PATIENCE = 120.0
 """Seconds a reader waits for rows it knows to be there, before its task fails."""

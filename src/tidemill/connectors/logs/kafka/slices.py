@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 
 from tidemill.connectors.logs.kafka.log import KafkaLog, LogAway, LogState
 from tidemill.connectors.logs.kafka.reader import KafkaReader
+from tidemill.connectors.pieces import Piece, PieceReader
+from tidemill.connectors.tasks import deal_whole
 from tidemill.errors import SourceError
 from tidemill.planning.live import PartitionView, find_frontier
 from tidemill.planning.offsets import Offset
-from tidemill.rows.columns import Piece, PieceReader
 from tidemill.runfolder.lag import Lag, is_due, write_lag, write_waiting
 from tidemill.types import MILLISECOND, from_micros, show_instant
 
@@ -167,15 +168,10 @@ class LiveSlices:
         begin, until = start.positions or {}, end.positions or {}
         pieces = [
             Piece((int(number), at, stop), start.frontier, end.frontier, stop - at)
-            for number, stop in until.items()
+            for number, stop in sorted(until.items(), key=lambda found: int(found[0]))
             if stop > (at := begin.get(number, 0))
         ]
-        loads: list[list[Piece]] = [[] for _ in range(max(1, min(tasks, len(pieces))))]
-        sizes = [0] * len(loads)
-        for piece in sorted(pieces, key=lambda piece: (-piece.rows, piece.handle)):
-            least = sizes.index(min(sizes))
-            loads[least].append(piece)
-            sizes[least] += piece.rows
+        loads = deal_whole(pieces, tasks)
         return KafkaReader(self.client, self.pin, self.live, self.schema), loads
 
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from tidemill.archive.progress import name_of, read_reached
+from tidemill.connectors.archives.opening import archive_of
 from tidemill.connectors.sinks.contract import LastCommit, Sink, SinkRun, arrow_schema
 from tidemill.connectors.sinks.iceberg.commit import RUN_IN_SUMMARY, Known, commit_files
 from tidemill.connectors.sinks.iceberg.section import table_pin
@@ -106,8 +107,9 @@ class IcebergTable(Sink):
         table = self.existing()
         if table is None:
             return
+        known = str(table.metadata.table_uuid)
         for pin in sources.values():
-            if pin.table_uuid == str(table.metadata.table_uuid):
+            if pin.archive is not None and archive_of(pin.archive).is_table(pin.archive, known):
                 raise PlanError(
                     f"the table {self.place!r} is the pipeline's own source {pin.location}: it "
                     "would read its own rows",
@@ -170,20 +172,15 @@ def files_of(written: Sequence[bytes]) -> list[DataFile]:
 
 
 def require_outside(location: str, what: str, sources: Mapping[str, SourcePin]) -> None:
-    """No table may be written inside of a folder whose files are all read."""
+    """No table may be written inside of a folder that is read."""
     for pin in sources.values():
-        inside = f"{_folder(location)}/".startswith(f"{_folder(pin.location)}/")
-        if pin.kind == "parquet" and inside:
+        if pin.archive is not None and archive_of(pin.archive).covers(pin.archive, location):
             raise PlanError(
                 f"{what} would lie inside of the pipeline's own source, the folder {pin.location}: "
                 "it would read its own rows",
                 where=f"stream {pin.stream}",
                 fix="move catalog.warehouse out of that folder, or name a narrower archive.path",
             )
-
-
-def _folder(location: str) -> str:
-    return location.removeprefix("file://").replace("//", "/").rstrip("/")
 
 
 def count_rows(table: Table, time: str | None, span: tuple[int, int]) -> int:

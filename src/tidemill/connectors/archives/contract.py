@@ -1,0 +1,177 @@
+"""The contract of archives: all that the system asks of a place where a log's history is kept.
+
+An archive is one class, the section of the YAML (:class:`Archive`), and one reader
+(:class:`ArchiveReader`). The YAML's ``type`` finds the class in `config.archive.ARCHIVES`, or among
+the entry points of the group ``tidemill.archives``; nothing else has to know of it.
+
+The life of an archive in a run:
+
+1. *Plan* (driver): :meth:`Archive.pin` fixes one state of it, :meth:`Archive.open` reads what its
+   metadata tells. Nothing is written.
+2. *Start* (driver): the manifest holds the pin. :meth:`Archive.hold` keeps the pinned state from
+   being deleted, :meth:`Archive.keep` gives what readers need, to be put beside the manifest. A
+   start that died is repeated: both must be safe to do twice.
+3. *Run* (the driver, Spark's source process; again at every restart): :meth:`Archive.reopen` makes
+   the reader from the pin and from what was kept, without a catalog. Readers are pickled, with
+   pieces of files, to executors, which only call :meth:`ArchiveReader.read`.
+4. *End* (driver): :meth:`Archive.release`.
+
+From 2 on the manifest decides, not the YAML, which may have changed: these are class methods of the
+class that the pin's ``kind`` names. The easy mistake is to look at the archive as it is *now*
+instead of as it was pinned: a restart would see other rows.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import TYPE_CHECKING, Any, Protocol
+
+from tidemill.config.archive import ArchiveColumns
+from tidemill.connectors.pieces import PieceReader
+
+if TYPE_CHECKING:
+    from datetime import datetime, timedelta
+    from pathlib import Path
+
+    import pyarrow as pa
+    from pyiceberg.catalog import Catalog
+
+    from tidemill.archive.progress import Reached
+    from tidemill.planning.manifest import ArchivePin, SourcePin
+    from tidemill.planning.statistics import Extent
+
+
+class ArchiveReader(PieceReader, Protocol):
+    """Reads one pinned archive. Made on the driver, pickled to executors for :meth:`read`.
+
+    Everything it returns is a pure function of the pin: a re-run of a batch sees the same rows.
+    """
+
+    def columns(self) -> dict[str, str]:
+        """All columns of the archive at the pin, with their types as its format writes them.
+
+        A time's begins with ``timestamp``. Tells whether columns changed, and loads no Arrow
+        conversion: planning known code asks nothing more.
+        """
+        ...
+
+    def schema(self) -> pa.Schema:
+        """The same columns as Arrow has them."""
+        ...
+
+    def verify(self) -> None:
+        """Refuse what could not be read exactly. Driver, once, when a run is planned."""
+        ...
+
+    def extents(self, start: int, end: int) -> list[tuple[Any, Extent]]:
+        """Handles of the files with rows in ``[start, end)``, with what metadata tells of them.
+
+        Driver only. The bounds of an extent may be wider than its rows, never narrower.
+        """
+        ...
+
+    def differences(self, start: int, end: int) -> dict[str, str]:
+        """What a plan must say of columns that files with rows in ``[start, end)`` do not share.
+
+        By the column's name; what could change a value is an error already. Driver only.
+        """
+        ...
+
+
+class Archive(ArchiveColumns):
+    """The section of the YAML that names an archive. Heavy imports stay inside of its methods."""
+
+    @abstractmethod
+    def pin(self, catalog: Catalog, base: Path, where: str) -> ArchivePin:
+        """Fix the archive as it is now; one that is not there is an error. Driver, in every plan.
+
+        ``base`` is the folder of the YAML, to which paths are relative; ``where`` names the stream
+        in errors.
+        """
+
+    @abstractmethod
+    def examine(self, catalog: Catalog, base: Path, where: str) -> str:
+        """What 'tidemill doctor' says of it: what it is, and how much there is. Driver."""
+
+    @classmethod
+    @abstractmethod
+    def describe(cls, pin: ArchivePin) -> str:
+        """The pinned state in a few words, for a plan: ``snapshot 5``, ``12 files``."""
+
+    @classmethod
+    @abstractmethod
+    def open(cls, pin: SourcePin, catalog: Catalog) -> ArchiveReader:
+        """The reader of the pinned state, from the archive itself. Driver.
+
+        What is pinned and is no longer there, or is another archive by now, is an error.
+        """
+
+    @classmethod
+    @abstractmethod
+    def reopen(
+        cls, pin: SourcePin, kept: Path, properties: dict[str, str], schema: pa.Schema | None
+    ) -> ArchiveReader:
+        """The reader of the pinned state, from the file that holds what :meth:`keep` gave.
+
+        In every process of a run, without a catalog and as fast as can be; ``properties`` are
+        those of the catalog, with which its files are opened, ``schema`` is what the reader told.
+        """
+
+    @classmethod
+    def keep(cls, reader: ArchiveReader) -> bytes | None:
+        """What :meth:`reopen` needs beside the pin. None: nothing. Driver, once for each leg."""
+        del reader
+        return None
+
+    @classmethod
+    def hold(cls, pin: ArchivePin, catalog: Catalog, run: str, newest: int | None = None) -> None:
+        """Keep the pinned state from being deleted while the run needs it. Driver.
+
+        Doing it twice changes nothing. ``newest``: the run follows the archive as it grows; of all
+        states that it holds only so many of the newest must stay.
+        """
+
+    @classmethod
+    def release(cls, pin: ArchivePin, catalog: Catalog, run: str) -> None:
+        """Let go of all that the run held; an archive that is gone needs no letting go. Driver."""
+
+    @classmethod
+    def age(
+        cls, pin: ArchivePin, catalog: Catalog, now: datetime
+    ) -> tuple[timedelta, timedelta] | None:
+        """How old the pinned state is, and how old a state may get before it is deleted.
+
+        None if nobody deletes it by age, or nobody says so. Driver, for the risks of a plan.
+        """
+        del pin, catalog, now
+        return None
+
+    @classmethod
+    def covers(cls, pin: ArchivePin, location: str) -> bool:
+        """Whether a table must not be written in this folder: it lies in the archive's own. Driver.
+
+        ``location`` is a path or a URI.
+        """
+        del pin, location
+        return False
+
+    @classmethod
+    def is_table(cls, pin: ArchivePin, table: str) -> bool:
+        """Whether the archive is the Iceberg table with this id, by whatever name. Driver."""
+        del pin, table
+        return False
+
+    @classmethod
+    def reached(cls, pin: ArchivePin, catalog: Catalog) -> dict[int, Reached]:
+        """How far the pinned state follows its log, by partition; empty if it does not say so.
+
+        A run can only go on live where this says it can, see :meth:`ArchiveColumns.as_table`.
+        """
+        del pin, catalog
+        return {}
+
+    @classmethod
+    def newest(cls, pin: ArchivePin, catalog: Catalog) -> ArchivePin:
+        """The same archive as it is now, for a run that follows it. Driver."""
+        del catalog
+        return pin
