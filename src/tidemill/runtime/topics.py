@@ -12,6 +12,7 @@ from tidemill.connectors.sinks.kafka.producing import TopicTarget, require_topic
 from tidemill.connectors.sinks.writing import RESULT_DDL, BatchWriter
 from tidemill.errors import RunError
 from tidemill.planning.messages import MessageShape
+from tidemill.runfolder.folder import RunFolder
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
     from tidemill.config.loader import LoadedConfig
     from tidemill.connectors.sinks.contract import Destination
     from tidemill.planning.manifest import Manifest
-
-_NAME = "topics.json"
 
 
 def topic_targets(loaded: LoadedConfig, manifest: Manifest) -> dict[str, TopicTarget]:
@@ -63,7 +62,7 @@ class OutputWriter:
     ) -> None:
         """``tasks`` is how many tasks make messages; ``given``: its tasks write by themselves."""
         self.targets, self.tasks, self.given = targets, tasks, given
-        self._path = folder / _NAME
+        self._sent = RunFolder(folder).sent
         self._shapes = {
             name: target.shape
             for name, target in targets.items()
@@ -86,19 +85,17 @@ class OutputWriter:
     def sent(self) -> int:
         """The last batch whose messages are all in the topics, or −1."""
         try:
-            return int(json.loads(self._path.read_text("utf-8"))["batch"])
+            return int(json.loads(self._sent.read_text())["batch"])
         except FileNotFoundError:
             return -1
         except (ValueError, KeyError, TypeError):
             raise RunError(
                 "the file that says which messages are sent is damaged",
-                where=str(self._path),
+                where=str(self._sent),
                 fix="delete it: the last batch's messages are written again, with the same ids",
             ) from None
 
     def note(self, batch: int) -> None:
         """The tasks of the batch have ended: its messages are in the topics."""
         if self._shapes and batch > self.sent():
-            draft = self._path.with_suffix(".tmp")
-            draft.write_text(json.dumps({"batch": batch}), "utf-8")
-            draft.replace(self._path)
+            self._sent.write(json.dumps({"batch": batch}))

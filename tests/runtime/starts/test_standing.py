@@ -15,7 +15,7 @@ from tidemill.planning.manifest import SinkPin
 from tidemill.planning.offsets import Offset
 from tidemill.runfolder.folder import RunFolder
 from tidemill.runfolder.journal import Repeat, write_journal
-from tidemill.runtime.driving.taken_slices import read_batch
+from tidemill.runfolder.offset_log import read_batch
 from tidemill.runtime.registry import BatchRecord, Registry
 from tidemill.runtime.starts.standing import require_checkpoint, stamp_of
 

@@ -14,6 +14,7 @@ from tidemill.errors import ConfigError, RunError, SourceError
 from tidemill.iceberg.catalog import load_table
 from tidemill.iceberg.extents import pinned_metadata
 from tidemill.rows.columns import EXTRA, RAW, REASON
+from tidemill.storage.location import Location
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -119,9 +120,7 @@ def is_kept(manifest: Manifest, path: Callable[[str], Path]) -> bool:
 
 
 def _put(path: Path, content: bytes) -> None:
-    draft = path.with_suffix(".tmp")
-    draft.write_bytes(content)
-    draft.replace(path)
+    Location.of(path).write(content)
 
 
 def reopen_reader(pin: SourcePin, path: Path, properties: dict[str, str]) -> ArchiveReader:

@@ -140,7 +140,7 @@ def _drive(
         manifest.shuffles,
         manifest.run,
         modules=work.loaded.base,
-        log=work.folder.path / "spark.log",
+        log=work.folder.spark_log,
         warm=True,
         record=manifest.ends,
     )
