@@ -35,28 +35,25 @@ def test_what_is_written_is_read(folder):
     file = folder / "one#1.json"
     with pytest.raises(FileNotFoundError):
         file.read()
-    assert not file.exists()
     for content in ("tide ü", b"\x00\xff", ""):
         file.write(content)
         assert file.read() == (content.encode() if isinstance(content, str) else content)
     file.write("mill", durable=True)
-    assert (file.exists(), file.read_text(), folder.names()) == (True, "mill", ["one#1.json"])
+    assert (file.read_text(), folder.names()) == ("mill", ["one#1.json"])
     file.remove()
     file.remove()
     assert folder.names() == []
 
 
-def test_folders_are_made_and_removed(folder):
+def test_a_folder_tells_what_is_in_it_until_it_is_removed(folder):
     below = folder / "a" / "b"
-    assert (below.exists(), below.names(), below.sizes()) == (False, [], {})
-    below.make_folder()
-    below.make_folder()
+    assert (below.names(), below.sizes()) == ([], {})
+    (below / "d" / "e").write_arrow(ROWS.schema, ROWS.to_batches())
     (below / "c").write("four")
-    (below / "d").make_folder()
     assert (below.names(), below.sizes()) == (["c", "d"], {"c": 4, "d": None})
     (folder / "a").remove_folder()
     (folder / "a").remove_folder()
-    assert not below.exists() and folder.exists()
+    assert (below.names(), folder.names()) == ([], [])
 
 
 def test_arrow_files(folder):
@@ -99,13 +96,13 @@ def test_a_file_is_written_into_a_folder_that_is_there(tmp_path):
 
 
 def test_of_many_writers_exactly_one_is_first_and_its_content_stays(tmp_path):
-    file = Location.of(tmp_path) / "decision"
+    file = Location.of(tmp_path) / "slices" / "decision"
     with ThreadPoolExecutor(16) as pool:
         won = list(pool.map(lambda n: file.write_first(str(n) * 1_000), range(64)))
     assert won.count(True) == 1
     assert file.read_text() == str(won.index(True)) * 1_000
     assert not file.write_first("later")
-    assert os.listdir(tmp_path) == ["decision"]
+    assert os.listdir(tmp_path / "slices") == ["decision"]
 
 
 def test_a_decision_is_refused_where_nobody_can_be_first(tmp_path):

@@ -12,7 +12,8 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from tidemill.runfolder.folder import RunFolder
+from tidemill.runfolder.folder import CONTROL, CONTROL_LOCK
+from tidemill.storage.location import Location
 
 
 @dataclass(frozen=True)
@@ -31,18 +32,17 @@ class Control:
 def read_control(folder: Path) -> Control:
     """The control in force; without a file, everything is released."""
     try:
-        return Control(**json.loads(RunFolder(folder).control.read_text()))
+        return Control(**json.loads((Location.of(folder) / CONTROL).read_text()))
     except FileNotFoundError:
         return Control()
 
 
 def update_control(folder: Path, **changes: Any) -> Control:
     """Change parts of the control; writers take turns, a reader sees the old or the new one."""
-    run = RunFolder(folder)
-    with run.control_lock.open("a") as lock:
+    with (folder / CONTROL_LOCK).open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         control = replace(read_control(folder), **changes)
-        run.control.write(json.dumps(asdict(control)))
+        (Location.of(folder) / CONTROL).write(json.dumps(asdict(control)))
     return control
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tidemill.errors import RunError
 from tidemill.planning.offsets import Offset
-from tidemill.runfolder.folder import RunFolder
+from tidemill.runfolder.folder import SLICES
 from tidemill.storage.location import Location
 
 
@@ -21,7 +21,7 @@ class Ledger:
 
     def __init__(self, run: Path, source: str) -> None:
         """``run`` is the run's folder."""
-        self.folder = RunFolder(run).slices(source)
+        self.folder = Location.of(run) / SLICES / source
 
     def after(self, frontier: int) -> Offset | None:
         """The end of the slice that begins at this frontier, if it was decided."""
@@ -39,7 +39,6 @@ class Ledger:
 
     def decide(self, frontier: int, end: Offset) -> Offset:
         """Write a decision down; returns the one that holds, which may be an earlier one."""
-        self.folder.make_folder()
         self._place(frontier).write_first(json.dumps(end.to_json()))
         return self.after(frontier) or end
 

@@ -1,8 +1,7 @@
 """A run on disk: the name of every file that a run keeps beside its tables.
 
-What must lie on a disk of the driver's machine is a ``Path`` here: what is locked, and what Spark
-itself writes. Everything else is a ``Location`` (``storage.location`` says why), except the pinned
-metadata of tables, which their readers open by themselves.
+What is locked and what Spark itself writes lies on a disk of the driver's machine. Everything else
+is read and written by its URI; ``storage.location`` says why.
 Executors get the locations of side files, fold state and the checkpoint, and no other.
 """
 
@@ -17,6 +16,27 @@ from tidemill.errors import RunError
 from tidemill.planning.manifest import Manifest
 from tidemill.storage.disk import sync_files
 from tidemill.storage.location import Location
+
+# Locked: on a disk of the driver's machine.
+LEASE = "lease"  # by the driver
+WATCH = "watch"  # by the supervisor
+CONTROL_LOCK = "control.lock"  # by whoever changes the control file
+# Written by the JVM.
+SPARK_LOG = "spark.log"
+SPARK_STATE = "state"  # of Spark's own operators, in the checkpoint
+# Written whole.
+MANIFEST = "manifest.json"
+CONTROL = "control.json"  # how far sources may read
+JOURNAL = "journal.json"  # the batches that a rewound run repeats
+JVM = "jvm.json"  # of the last driver
+SENT = "topics.json"  # the last batch whose messages are all in the topics
+LAG = "lag.{source}.json"  # how far a live source is behind its log
+NEXT_TIMES = "next.{source}.json"  # when the next row of each of its partitions came
+# Decisions: the first writer's holds.
+FIRST_PHASES = "course.json"  # the only file of earlier versions
+PHASES = "course-{number}.json"  # where sources go: more history, or the live log
+SLICES = "slices"  # a folder per source, a file per decided slice
+READING_LISTS = "requests"  # a folder per source, a file per slice of a feed
 
 
 def new_run_id(now: datetime) -> str:
@@ -39,63 +59,13 @@ class RunFolder:
 
     @property
     def files(self) -> Location:
-        """The folder itself."""
+        """The folder itself, by its URI."""
         return Location.of(self.path)
 
     @property
     def checkpoint(self) -> Path:
         """Spark's checkpoint: its offset and commit logs (``runfolder.offset_log``), its state."""
         return self.path / "checkpoint"
-
-    @property
-    def spark_state(self) -> Path:
-        """The state of Spark's own operators."""
-        return self.checkpoint / "state"
-
-    @property
-    def spark_log(self) -> Path:
-        """What the JVM has to say."""
-        return self.path / "spark.log"
-
-    @property
-    def lease(self) -> Path:
-        """Locked by the driver."""
-        return self.path / "lease"
-
-    @property
-    def watch(self) -> Path:
-        """Locked by the supervisor."""
-        return self.path / "watch"
-
-    @property
-    def control_lock(self) -> Path:
-        """Locked by whoever changes the control file."""
-        return self.path / "control.lock"
-
-    @property
-    def manifest(self) -> Location:
-        """What the run decided before it started."""
-        return self.files / "manifest.json"
-
-    @property
-    def control(self) -> Location:
-        """How far sources may read."""
-        return self.files / "control.json"
-
-    @property
-    def journal(self) -> Location:
-        """The batches that a rewound run repeats."""
-        return self.files / "journal.json"
-
-    @property
-    def jvm(self) -> Location:
-        """The JVM of the last driver."""
-        return self.files / "jvm.json"
-
-    @property
-    def sent(self) -> Location:
-        """The last batch whose messages are all in the topics."""
-        return self.files / "topics.json"
 
     @property
     def side(self) -> str:
@@ -107,26 +77,6 @@ class RunFolder:
         """Where folds keep their state, as a URI."""
         return (self.checkpoint / "folds").absolute().as_uri()
 
-    def lag(self, source: str) -> Location:
-        """How far a live source is behind its log."""
-        return self.files / f"lag.{source}.json"
-
-    def next_times(self, source: str) -> Location:
-        """When the next row of each partition of a live source came."""
-        return self.files / f"next.{source}.json"
-
-    def phases(self, number: int) -> Location:
-        """A decision on history and the live log; 0 is the only file of earlier versions."""
-        return self.files / (f"course-{number}.json" if number else "course.json")
-
-    def slices(self, source: str) -> Location:
-        """The folder of a source's decided slices."""
-        return self.files / "slices" / source
-
-    def reading_lists(self, source: str) -> Location:
-        """The folder of what the requests of a source's slices came to."""
-        return self.files / "requests" / source
-
     def table(self, source: str, leg: int = 0) -> Path:
         """The pinned metadata of a source's table, for one leg of history."""
         return self.path / "tables" / (f"{source}@{leg}.json" if leg else f"{source}.json")
@@ -134,17 +84,17 @@ class RunFolder:
     def write_manifest(self, manifest: Manifest) -> None:
         """Once, before the run starts."""
         (self.path / "tables").mkdir(parents=True)
-        self.manifest.write(manifest.to_json(), durable=True)
+        (self.files / MANIFEST).write(manifest.to_json(), durable=True)
         sync_files([self.path])
 
     def has_manifest(self) -> bool:
         """Whether the run was written down."""
-        return self.manifest.exists()
+        return MANIFEST in self.files.names()
 
     def read_manifest(self) -> Manifest:
         """What the run decided."""
         try:
-            return Manifest.from_json(self.manifest.read_text())
+            return Manifest.from_json((self.files / MANIFEST).read_text())
         except FileNotFoundError:
             run = self.path.name
             raise RunError(
@@ -155,4 +105,5 @@ class RunFolder:
                 "start again",
             ) from None
         except RunError as error:
-            raise RunError(error.message, where=str(self.manifest), fix=error.fix) from None
+            where = str(self.files / MANIFEST)
+            raise RunError(error.message, where=where, fix=error.fix) from None

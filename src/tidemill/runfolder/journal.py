@@ -11,8 +11,9 @@ import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from tidemill.runfolder.folder import RunFolder
+from tidemill.runfolder.folder import JOURNAL, RunFolder
 from tidemill.runfolder.offset_log import last_batch
+from tidemill.storage.location import Location
 
 
 @dataclass(frozen=True)
@@ -26,13 +27,13 @@ class Repeat:
 def write_journal(folder: Path, repeats: dict[int, Repeat]) -> None:
     """Keep what batches were that will run again. Driver, at rewind."""
     value = {str(batch): asdict(found) for batch, found in sorted(repeats.items())}
-    RunFolder(folder).journal.write(json.dumps(value))
+    (Location.of(folder) / JOURNAL).write(json.dumps(value))
 
 
 def read_repeats(folder: Path) -> dict[int, Repeat]:
     """The batches to repeat; empty for a run that was never rewound."""
     try:
-        value = json.loads(RunFolder(folder).journal.read_text())
+        value = json.loads((Location.of(folder) / JOURNAL).read_text())
     except FileNotFoundError:
         return {}
     return {

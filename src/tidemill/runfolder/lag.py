@@ -7,7 +7,8 @@ import time
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
-from tidemill.runfolder.folder import RunFolder
+from tidemill.runfolder.folder import LAG, NEXT_TIMES
+from tidemill.storage.location import Location
 
 
 @dataclass(frozen=True)
@@ -47,12 +48,16 @@ class Lag:
 
 def write_lag(run: Path, source: str, lag: Lag) -> None:
     """Tell `status` where a source stands; a note, not a decision."""
-    RunFolder(run).lag(source).write(json.dumps(asdict(lag)))
+    _place(run, LAG, source).write(json.dumps(asdict(lag)))
+
+
+def _place(run: Path, name: str, source: str) -> Location:
+    return Location.of(run) / name.format(source=source)
 
 
 def write_times(run: Path, source: str, reached: int, times: dict[str, int]) -> None:
     """Tell `status` when the first row of each partition came that is not before ``reached``."""
-    RunFolder(run).next_times(source).write(json.dumps({"reached": reached, "times": times}))
+    _place(run, NEXT_TIMES, source).write(json.dumps({"reached": reached, "times": times}))
 
 
 def with_times(run: Path, source: str, lag: Lag) -> Lag:
@@ -61,7 +66,7 @@ def with_times(run: Path, source: str, lag: Lag) -> Lag:
     A row that was read since counts no more: it is older than what the source has reached.
     """
     try:
-        found = json.loads(RunFolder(run).next_times(source).read_text())
+        found = json.loads(_place(run, NEXT_TIMES, source).read_text())
         known = dict(found["times"]) if found["reached"] <= lag.reached else {}
     except (FileNotFoundError, ValueError, TypeError, KeyError):
         return lag
@@ -85,6 +90,6 @@ def is_due(run: Path, source: str, pause: int) -> bool:
 def read_lag(run: Path, source: str) -> Lag | None:
     """What :func:`write_lag` last said."""
     try:
-        return Lag(**json.loads(RunFolder(run).lag(source).read_text()))
+        return Lag(**json.loads(_place(run, LAG, source).read_text()))
     except (FileNotFoundError, ValueError, TypeError):
         return None

@@ -20,7 +20,8 @@ from typing import TextIO
 import psutil
 
 from tidemill.errors import RunError
-from tidemill.runfolder.folder import RunFolder
+from tidemill.runfolder.folder import JVM, LEASE, WATCH
+from tidemill.storage.location import Location
 
 _PATIENCE = 120.0
 
@@ -67,7 +68,7 @@ def hold_lease(
 
     ``on_held`` is called before the old JVM is waited for: from then on orders are for this one.
     """
-    with RunFolder(folder).lease.open("a+") as file:
+    with (folder / LEASE).open("a+") as file:
         if not _locked(file, patience=1.0):  # `is_held` holds it for a moment when it looks
             file.seek(0)
             owner = file.readline().strip() or "unknown"
@@ -81,13 +82,13 @@ def hold_lease(
         file.flush()
         on_held()
         _await_old_jvm(folder, run)
-        yield Lease(file, RunFolder(folder).lease, run, text)
+        yield Lease(file, folder / LEASE, run, text)
 
 
 @contextmanager
 def hold_watch(folder: Path, run: str) -> Iterator[None]:
     """Supervise the run: its drivers come and go meanwhile, each with a lease of its own."""
-    with RunFolder(folder).watch.open("a") as file:
+    with (folder / WATCH).open("a") as file:
         if not _locked(file, patience=1.0):
             raise RunError(
                 f"the run {run} has a supervisor already", fix=f"'tidemill stop {run}' ends both"
@@ -109,12 +110,12 @@ def _locked(file: TextIO, patience: float) -> bool:
 
 def is_held(folder: Path) -> bool:
     """Whether a live driver holds the run."""
-    return _is_locked(RunFolder(folder).lease)
+    return _is_locked(folder / LEASE)
 
 
 def is_watched(folder: Path) -> bool:
     """Whether a live supervisor keeps the run going, be there a driver now or not."""
-    return _is_locked(RunFolder(folder).watch)
+    return _is_locked(folder / WATCH)
 
 
 def _is_locked(path: Path) -> bool:
@@ -132,12 +133,12 @@ def record_jvm(folder: Path, pid: int) -> None:
     """Say which JVM works for this run, before it may write anything."""
     process = psutil.Process(pid)
     known = {"pid": pid, "started": process.create_time()}
-    RunFolder(folder).jvm.write(json.dumps(known))
+    (Location.of(folder) / JVM).write(json.dumps(known))
 
 
 def _await_old_jvm(folder: Path, run: str) -> None:
     try:
-        known = json.loads(RunFolder(folder).jvm.read_text())
+        known = json.loads((Location.of(folder) / JVM).read_text())
     except (FileNotFoundError, ValueError):
         return
     if known["pid"] == _own_jvm():

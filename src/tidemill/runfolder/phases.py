@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from tidemill.planning.manifest import Leg, Manifest, leg_from
-from tidemill.runfolder.folder import RunFolder
+from tidemill.runfolder.folder import FIRST_PHASES, PHASES, RunFolder
 from tidemill.runfolder.offset_log import latest_entry
 from tidemill.storage.location import Location
 
@@ -93,9 +93,8 @@ class Course:
 
 def read_course(run: Path, manifest: Manifest) -> Course:
     """The course as it is now: the last decision has all that were made before it."""
-    folder = RunFolder(run)
-    course = _read(folder.phases(0), manifest) or Course(manifest)
-    while (found := _read(folder.phases(course.decisions + 1), manifest)) is not None:
+    course = _read(Location.of(run) / FIRST_PHASES, manifest) or Course(manifest)
+    while (found := _read(_place(run, course.decisions + 1), manifest)) is not None:
         course = found
     return course
 
@@ -110,8 +109,12 @@ def write_course(run: Path, course: Course) -> Course:
         "extensions": [asdict(extension) for extension in course.extensions],
         "switched": course.switched,
     }
-    RunFolder(run).phases(course.decisions).write_first(json.dumps(value))
+    _place(run, course.decisions).write_first(json.dumps(value))
     return read_course(run, course.manifest)
+
+
+def _place(run: Path, number: int) -> Location:
+    return Location.of(run) / PHASES.format(number=number)
 
 
 def _read(place: Location, manifest: Manifest) -> Course | None:

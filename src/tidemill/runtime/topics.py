@@ -12,7 +12,8 @@ from tidemill.connectors.sinks.kafka.producing import TopicTarget, require_topic
 from tidemill.connectors.sinks.writing import RESULT_DDL, BatchWriter
 from tidemill.errors import RunError
 from tidemill.planning.messages import MessageShape
-from tidemill.runfolder.folder import RunFolder
+from tidemill.runfolder.folder import SENT
+from tidemill.storage.location import Location
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -62,7 +63,7 @@ class OutputWriter:
     ) -> None:
         """``tasks`` is how many tasks make messages; ``given``: its tasks write by themselves."""
         self.targets, self.tasks, self.given = targets, tasks, given
-        self._sent = RunFolder(folder).sent
+        self._sent = Location.of(folder) / SENT
         self._shapes = {
             name: target.shape
             for name, target in targets.items()

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import uuid
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -66,14 +65,6 @@ class Location:
         root = Path(os.fsdecode(unquote_to_bytes(parts.path)))
         return root / self.name if self.name else root
 
-    def exists(self) -> bool:
-        """Whether there is such a file or folder."""
-        path = self.path
-        if path is not None:
-            return path.exists()
-        filesystem, name = self._arrow()
-        return bool(filesystem.get_file_info(name).type.value)  # 0: not found
-
     def read(self) -> bytes:
         """All bytes; FileNotFoundError if there is no such file."""
         path = self.path
@@ -114,8 +105,8 @@ class Location:
     def write_first(self, content: str | bytes) -> bool:
         """Write the file if there is none yet; False if another writer was first, whose file stays.
 
-        Two writers at once: exactly one is first. The easy mistake is to go on with one's own
-        content: read the file again.
+        Of two writers at once exactly one is first. Folders that are missing are made. The easy
+        mistake is to go on with one's own content: read the file again.
         """
         path = self.path
         if path is None:
@@ -124,6 +115,7 @@ class Location:
                 where=str(self),
                 fix="set home: in the YAML to a folder of the driver's machine",
             )
+        path.parent.mkdir(parents=True, exist_ok=True)
         with _draft(path, content) as draft:
             try:
                 os.link(draft, path)
@@ -138,15 +130,6 @@ class Location:
         with self._stream() as stream, pa.ipc.new_file(stream, schema) as writer:
             for batch in batches:
                 writer.write_batch(batch)
-
-    def make_folder(self) -> None:
-        """Make the folder and those above it, if they are missing."""
-        path = self.path
-        if path is not None:
-            path.mkdir(parents=True, exist_ok=True)
-            return
-        filesystem, name = self._arrow()
-        filesystem.create_dir(name, recursive=True)
 
     def names(self) -> list[str]:
         """The names in the folder, in order; none if there is no such folder."""
@@ -175,11 +158,6 @@ class Location:
 
     def remove_folder(self) -> None:
         """Remove the folder with all that is in it, if it is there."""
-        path = self.path
-        if path is not None:
-            with contextlib.suppress(FileNotFoundError):
-                shutil.rmtree(path)
-            return
         filesystem, name = self._arrow()
         with contextlib.suppress(FileNotFoundError):
             filesystem.delete_dir(name)

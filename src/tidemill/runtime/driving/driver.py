@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from tidemill.errors import RunError, TidemillError, find_error
 from tidemill.planning.requests import Goal
 from tidemill.runfolder.control import Control, read_control, update_control
+from tidemill.runfolder.folder import SPARK_LOG
 from tidemill.runfolder.lag import read_lag
 from tidemill.runfolder.offset_log import committed_entry
 from tidemill.runtime.driving.rewind import prepare_start
@@ -293,7 +294,7 @@ class Driver:
             )
         return RunError(
             f"Spark does not answer any more: {error}",
-            where=str(self.folder.spark_log),
+            where=str(self.folder.path / SPARK_LOG),
             fix=f"the log may say why its JVM ended; then 'tidemill resume {self.manifest.run}'",
         )
 

@@ -15,6 +15,7 @@ from tidemill.folds.state import StateFiles
 from tidemill.planning.cuts import repeats_watermarks
 from tidemill.planning.offsets import BatchOffsets
 from tidemill.runfolder.control import read_control
+from tidemill.runfolder.folder import SPARK_STATE
 from tidemill.runfolder.journal import Repeat, read_repeats, write_journal
 from tidemill.runfolder.offset_log import (
     begun_batches,
@@ -75,7 +76,7 @@ def _go_back(
     }
     write_journal(folder.path, repeats)  # before anything is removed
     remove_after(folder.checkpoint, chosen)
-    _remove_versions(folder.spark_state, chosen + 1)
+    _remove_versions(folder.checkpoint / SPARK_STATE, chosen + 1)
     files = StateFiles(folder.state)
     for operator in files.operators():
         for number in files.batches(operator):

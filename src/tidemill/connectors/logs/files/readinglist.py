@@ -16,7 +16,7 @@ from typing import Any
 from tidemill.connectors.logs.files.root import FoundFile
 from tidemill.errors import RunError
 from tidemill.planning.offsets import Offset
-from tidemill.runfolder.folder import RunFolder
+from tidemill.runfolder.folder import READING_LISTS
 from tidemill.storage.location import Location
 
 
@@ -68,11 +68,10 @@ class ReadingLists:
 
     def __init__(self, run: Path, source: str) -> None:
         """``run`` is the run's folder."""
-        self.folder = RunFolder(run).reading_lists(source)
+        self.folder = Location.of(run) / READING_LISTS / source
 
     def keep(self, start: int, end: Offset, requests: list[ListedRequest]) -> None:
         """Write a slice's list down, before the slice is decided; the first one holds."""
-        self.folder.make_folder()
         kept = json.dumps([request.to_json() for request in requests])
         self._place(start, end).write_first(kept)
 
