@@ -1,6 +1,7 @@
 """The rooms of the house (docs/design.md, section 3): who may import whom, and what loads alone."""
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -21,17 +22,18 @@ MODULES = {
 BEFORE = {
     "errors": (),
     "types": ("errors",),
+    "storage": ("errors",),
     "config": ("types",),
     "pipeline": ("types",),
     "planning": ("config", "pipeline"),
-    "iceberg": ("planning",),
+    "iceberg": ("planning", "storage"),
     "archive": ("iceberg",),
     "runfolder": ("iceberg",),
     "rows": ("planning",),
     "records": ("rows",),
     "connectors": ("archive", "runfolder", "records"),
     "reading": ("connectors",),
-    "folds": ("iceberg",),
+    "folds": ("runfolder",),
     "runtime": ("reading", "folds"),
     "review": ("runtime",),
     "project": ("review",),
@@ -96,6 +98,70 @@ def test_a_wrong_direction_would_be_seen(tmp_path):
     assert "reading" not in allowed("connectors")
     assert "connectors" not in allowed("runfolder")
     assert allowed("planning") == {"planning", "config", "pipeline", "types", "errors"}
+
+
+IMPURE = {"os", "pathlib", "io", "shutil", "tempfile", "glob", "time", "random", "subprocess",
+          "socket", "threading", "fcntl", "sqlite3", "urllib", "logging"}  # fmt: skip
+
+
+def impurities(path):
+    """What a file would need to ask anybody but its caller."""
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from {alias.name.split(".")[0] for alias in node.names} & IMPURE
+        elif isinstance(node, ast.ImportFrom):
+            yield from {(node.module or "").split(".")[0]} & IMPURE
+        elif isinstance(node, ast.Call):
+            name = getattr(node.func, "id", getattr(node.func, "attr", ""))
+            yield from {name} & {"open", "read_text", "read_bytes", "now", "utcnow", "getenv"}
+
+
+@pytest.mark.parametrize("module", [m for m in MODULES if room_of(m) == "planning"])
+def test_planning_is_values_in_values_out(module):
+    assert not list(impurities(MODULES[module]))
+
+
+def test_an_impure_plan_would_be_seen(tmp_path):
+    path = tmp_path / "impure.py"
+    path.write_text(
+        "import os.path\ndef cores():\n    from pathlib import Path\n"
+        "    return open('x'), Path('x').read_text(), datetime.now()\n"
+    )
+    assert sorted(impurities(path)) == ["now", "open", "os", "pathlib", "read_text"]
+
+
+RUN_FILES = re.compile(
+    r"(manifest|control|journal|jvm|topics|course[^ ]*|lag\..*|next\..*)\.json|control\.lock"
+    r"|lease|watch|checkpoint|offsets|commits|folds|side|tables|slices|requests|.*\.tmp"
+)
+NAMED_IN = {"tidemill.runfolder.folder", "tidemill.runfolder.offset_log"}
+
+
+def joined_names(path):
+    """Texts that are joined to a path or location: ``folder / "name"``."""
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div):
+            yield from (
+                part.value
+                for part in ast.walk(node.right)
+                if isinstance(part, ast.Constant) and isinstance(part.value, str)
+            )
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_a_file_of_a_run_is_named_in_one_place(module):
+    if module in NAMED_IN:
+        return
+    assert not [name for name in joined_names(MODULES[module]) if RUN_FILES.fullmatch(name)]
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_drafts_are_renamed_in_one_place(module):
+    """Files appear whole by ``storage``; the JVM writes the one draft that is not ours."""
+    if room_of(module) == "storage" or module == "tidemill.runtime.spark.classes":
+        return
+    text = MODULES[module].read_text("utf-8")
+    assert not re.search(r"\.tmp\b|os\.(link|replace|rename)\(|draft\.replace\(", text)
 
 
 @pytest.mark.parametrize("module", MODULES)

@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.bad_input.shop import RANGE, SCHEMA, YAML, Shop, events, table
+from tidemill.reading.options import SourceOptions
 
 TAKES_LONG = ("pandas", "pyarrow.dataset", "pyiceberg.io.pyarrow", "pyspark", "py4j", "polars")
 PLAN = f"""
@@ -70,17 +71,15 @@ def test_the_process_that_plans_batches_loads_little(request: pytest.FixtureRequ
     """Spark starts one for every stream. It opens the archive and cuts slices, and reads no row."""
     project = request.getfixturevalue(shop).project
     manifest = project.prepare(project.plan("sums", RANGE[1], RANGE[3]))
-    options = {
-        "run": str(project.loaded.home / "runs" / manifest.run),
-        "source": "plays",
-        "side": "file:///nowhere",
-        "catalog": json.dumps(project.config.catalog.properties(project.loaded.base)),
-    }
+    folder = project.loaded.home / "runs" / manifest.run
+    catalog = project.config.catalog.properties(project.loaded.base)
+    options = SourceOptions(folder, "plays", catalog).to_spark()
     code = (
         "import pickle, sys\nfrom tidemill.reading.slicing import Slicing\n"
         "from tidemill.planning.offsets import Offset\n"
         f"ends = [Offset('plays', at) for at in {manifest.boundaries[:2]}]\n"
-        f"tasks = Slicing({options!r}).tasks(*ends)\n"
+        "from tidemill.reading.options import SourceOptions\n"
+        f"tasks = Slicing(SourceOptions.from_spark({options!r})).tasks(*ends)\n"
         "print(len(tasks), len(pickle.dumps(tasks)) > 0)"
     )
     out, found = loaded_by(code, cwd=project.loaded.base)

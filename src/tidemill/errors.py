@@ -4,8 +4,13 @@ An error says what failed, where, what was found, and (``fix``) what to do next.
 attributes, so that a program can act on them without parsing the text.
 """
 
-from collections.abc import Iterable
+import json
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from difflib import get_close_matches
+
+_LINE = "tidemill-error: "
+"""What the line begins with by which an error travels inside the text of another exception."""
 
 
 class TidemillError(Exception):
@@ -28,6 +33,17 @@ class TidemillError(Exception):
         head = f"{self.where}: {self.message}" if self.where else self.message
         return f"{head}\n  fix: {self.fix}" if self.fix else head
 
+    def line(self) -> str:
+        """The whole error as one line of ASCII that :func:`find_error` makes an error of again.
+
+        A class of a connector travels as its family.
+        """
+        family = next(found for found in type(self).__mro__ if found.__module__ == __name__)
+        parts = {"family": family.__name__, "message": self.message, "where": self.where}
+        return _LINE + json.dumps(
+            {**parts, "fix": self.fix, "facts": self.facts}, default=str, skipkeys=True
+        )
+
 
 class ConfigError(TidemillError):
     """The YAML, or what it points at, cannot be used as written."""
@@ -47,6 +63,44 @@ class SinkError(TidemillError):
 
 class RunError(TidemillError):
     """A run cannot be started, resumed or controlled."""
+
+
+@contextmanager
+def errors_told() -> Iterator[None]:
+    """Let our errors leave a Python process of Spark's whole; all other errors leave as they are.
+
+    Everything of ours that Spark calls in an executor, or in the process that plans batches, runs
+    in this. Spark hands on nothing but the text of the traceback, which shows an exception's
+    notes: the error's line is one. The easy mistake is to decorate a generator, whose body runs
+    later: there it is a ``with`` inside.
+    """
+    try:
+        yield
+    except TidemillError as error:
+        if not any(note.startswith(_LINE) for note in getattr(error, "__notes__", ())):
+            error.add_note(error.line())
+        raise
+
+
+def find_error(text: str) -> TidemillError | None:
+    """The error of ours that a text of Spark's tells of: the last one, which is the outermost."""
+    end = len(text)
+    while (end := text.rfind(_LINE, 0, end)) >= 0:
+        try:
+            found, _ = json.JSONDecoder().raw_decode(text, end + len(_LINE))
+            family = globals()[found.pop("family")]
+            return _made(family, **found)
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            continue  # a text that only looks like the line of an error
+    return None
+
+
+def _made(
+    family: type[TidemillError], message: str, where: str, fix: str, facts: dict[str, object]
+) -> TidemillError:
+    if not issubclass(family, TidemillError):
+        raise TypeError(family)
+    return family(message, where=where, fix=fix, **facts)
 
 
 def nearest(word: str, allowed: Iterable[str]) -> str:

@@ -11,7 +11,8 @@ import pytest
 from tests.config.test_sink import load
 from tidemill.config import kinds
 from tidemill.config.kinds import Kinds
-from tidemill.config.sink import SINKS, Place, SinkPin, SinkSection
+from tidemill.config.pins import SinkPin
+from tidemill.config.sink import SINKS, Place, SinkSection
 from tidemill.connectors.sinks.contract import Sink, SinkRun, open_sinks
 from tidemill.errors import ConfigError
 

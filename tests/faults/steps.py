@@ -64,7 +64,7 @@ class Step:
 
 STEPS = (
     Step("decide", (NEXT_SLICE, DECIDE_COURSE, DECIDE_SLICE)),
-    Step("offset written", ("tidemill.runtime.driving.taken_slices:read_batch",), writes=False),
+    Step("offset written", ("tidemill.runfolder.offset_log:read_batch",), writes=False),
     Step("read", ("tidemill.reading.task:read_task",), writes=False),
     Step("state", ("tidemill.folds.state:StateFiles.write",)),
     Step("files", ("tidemill.connectors.sinks.writing:write_files",)),

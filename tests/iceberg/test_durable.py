@@ -12,7 +12,8 @@ from tidemill.connectors.sinks.iceberg.commit import BatchStamp, commit_files
 from tidemill.connectors.sinks.iceberg.tables import ensure_table
 from tidemill.connectors.sinks.writing import Target, write_files
 from tidemill.iceberg.catalog import open_catalog, open_metadata
-from tidemill.iceberg.durable import DurableFiles, sync_files
+from tidemill.iceberg.durable import DurableFiles
+from tidemill.storage.disk import sync_files
 
 YAML = """
 streams:

@@ -11,10 +11,10 @@ import pytest
 from tests.live.feedyard import OUTPUTS, SECOND, Busy, FeedYard
 from tests.live.yard import columns, cut
 from tidemill.errors import PlanError, SourceError
-from tidemill.planning.offsets import latest_entry
 from tidemill.project import Until
 from tidemill.reading.slicing import Slicing
 from tidemill.runfolder.folder import RunFolder
+from tidemill.runfolder.offset_log import latest_entry
 from tidemill.runtime.driving.frames import Work
 from tidemill.testing import assert_same_rows
 from tidemill.types import from_micros

@@ -16,10 +16,10 @@ from tests.live.ground import Beside, Ground, wait_for
 from tidemill.archive.progress import Reached, read_reached
 from tidemill.errors import RunError, SourceError
 from tidemill.iceberg.catalog import open_catalog
-from tidemill.planning.offsets import latest_entry
 from tidemill.project import RunResult, Until
 from tidemill.runfolder.folder import RunFolder
 from tidemill.runfolder.lag import read_lag
+from tidemill.runfolder.offset_log import latest_entry
 from tidemill.runtime.driving.committer import Committer
 from tidemill.runtime.registry import BatchRecord, RunState
 from tidemill.types import SECOND

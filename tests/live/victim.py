@@ -12,9 +12,9 @@ from typing import Any
 from tests.reliability.standby import Pool, answering, orders
 from tidemill.config import SparkConfig
 from tidemill.project import load
+from tidemill.runfolder.offset_log import read_batch
 from tidemill.runfolder.phases import Course
 from tidemill.runtime.driving import committer, seam
-from tidemill.runtime.driving.taken_slices import read_batch
 from tidemill.runtime.registry import Registry
 from tidemill.runtime.spark.session import build_session
 

@@ -61,10 +61,10 @@ BREAKAGES = (
     ),
     Breakage(
         "a slice is decided once: the first decision holds",
-        "runfolder/decided_slices.py",
-        "os.link(draft, self.path(frontier))",
-        "os.replace(draft, self.path(frontier)); draft.touch()",
-        "tests/reading/test_route.py",
+        "storage/location.py",
+        "os.link(draft, path)",
+        "os.replace(draft, path)",
+        "tests/reading/test_route.py tests/storage/test_location.py",
     ),
     Breakage(
         "a missing decision stops the run",
@@ -280,7 +280,7 @@ BREAKAGES = (
     Breakage(
         "a checkpoint that is older than the registry is refused",
         "runtime/starts/standing.py",
-        "        if known is None and number > _last(folder):\n",
+        "        if known is None and number > last_batch(folder.checkpoint):\n",
         "        if False:\n",
         "tests/runtime/starts/test_standing.py",
     ),

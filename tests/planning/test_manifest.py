@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tidemill.config.sink import SinkPin
+from tidemill.config.pins import SinkPin
 from tidemill.errors import RunError
 from tidemill.planning.manifest import ArchivePin, Leg, Manifest, SourcePin, next_boundary
 from tidemill.types import FOREVER, FOREVER_MICROS, from_micros

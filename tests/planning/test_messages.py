@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from tidemill.config.sink import SinkPin
+from tidemill.config.pins import SinkPin
 from tidemill.errors import PlanError
 from tidemill.planning.messages import MessageShape, check_messages
 

@@ -18,12 +18,12 @@ from tidemill.reading.route import Route
 from tidemill.runfolder.control import update_control
 from tidemill.runfolder.decided_slices import Ledger
 from tidemill.runfolder.folder import RunFolder
+from tidemill.runfolder.offset_log import read_batch
 from tidemill.runfolder.phases import Course, write_course
 from tidemill.runtime.driving.rewind import prepare_start, rewind
 from tidemill.runtime.driving.taken_slices import (
     TakenSlice,
     forget_slices,
-    read_batch,
     slices_taken,
 )
 
@@ -71,7 +71,7 @@ class Run:
         """Other processes: they know what is on disk."""
         if (self.folder.path / "manifest.json").exists():
             prepare_start(self.folder, self.manifest)
-        self.routes = [Route({"run": str(self.folder.path), "source": use}) for use in USES]
+        self.routes = [Route(self.folder.path, use) for use in USES]
         batches = [int(path.name) for path in self._log("offsets")]
         self.batch = max(batches, default=-1)
         self.allowed: dict[int, int] = {}  # what Spark forgets: the watermark that each use allows
@@ -285,7 +285,7 @@ def test_in_history_a_source_goes_to_its_own_seam_and_then_waits_for_the_others(
     (tmp_path / "manifest.json").write_text(made.to_json())
     ends = {}
     for name in ("plays", "ads"):
-        route = Route({"run": str(tmp_path), "source": name})
+        route = Route(tmp_path, name)
         at, ends[name] = route.first(), [10_000]
         for _ in range(5):  # the course is in history: nobody is asked of the log
             at = route.next(at, None, lambda *_: pytest.fail("decided"))
@@ -307,7 +307,7 @@ def test_the_first_decision_holds(tmp_path):
     (end,) = decided(ledger, 10, 30)
     assert other.decide(10, Offset("plays", 40, {"0": 9})) == end
     assert ledger.after(10) == other.after(10) == end
-    assert [path.name for path in ledger.folder.iterdir()] == ["10.json"]
+    assert ledger.folder.names() == ["10.json"]
 
 
 @given(data=st.data())
@@ -321,7 +321,7 @@ def test_between_any_two_frontiers_is_the_chain(tmp_path, data):
         assert ledger.between(frontiers[low], frontiers[high]) == ends[low:high]
         ledger.forget(frontiers[low])
         assert ledger.between(frontiers[low], frontiers[-1]) == ends[low:]
-        assert len(list(ledger.folder.iterdir())) == len(steps) - low
+        assert len(ledger.folder.names()) == len(steps) - low
 
 
 def test_a_decision_that_is_gone_or_damaged_is_an_error(tmp_path):
@@ -329,7 +329,7 @@ def test_a_decision_that_is_gone_or_damaged_is_an_error(tmp_path):
     decided(ledger, 10, 20, 30)
     with pytest.raises(RunError, match="the slice after 30 is not in the ledger"):
         ledger.between(10, 40)
-    (ledger.folder / "20.json").write_text("{")
+    (ledger.folder / "20.json").write("{")
     with pytest.raises(RunError, match="a decided slice cannot be read") as raised:
         ledger.between(10, 30)
     assert raised.value.where.endswith("20.json")

@@ -23,6 +23,7 @@ from tidemill.connectors.archives.opening import keep_metadata, open_reader, reo
 from tidemill.errors import ConfigError, RunError, SourceError
 from tidemill.planning.manifest import Manifest
 from tidemill.planning.offsets import Offset
+from tidemill.reading.options import SourceOptions
 from tidemill.reading.sidefile import Counts, read_side_files
 from tidemill.reading.slicing import Slicing
 from tidemill.reading.task import read_task
@@ -100,8 +101,7 @@ def start_run(lake, tmp_path, parallelism=3, **changes):
     folder = RunFolder(tmp_path / "run")
     folder.write_manifest(manifest)
     keep_metadata(pin, catalog, folder.table("log"))
-    options = {"run": str(folder.path), "source": "log", "side": folder.side, "catalog": "{}"}
-    return folder, Slicing(options)
+    return folder, Slicing(SourceOptions(folder.path, "log"))
 
 
 def read_all(slicing):
@@ -214,8 +214,7 @@ def test_the_source_advances_as_far_as_it_is_released(lake, tmp_path):
     from tidemill.reading.datasource import SliceReader
 
     folder, slicing = start_run(lake, tmp_path)
-    options = {"run": str(folder.path), "source": slicing.source, "side": "", "catalog": "{}"}
-    reader = SliceReader(options)
+    reader = SliceReader(SourceOptions(folder.path, slicing.source))
 
     def advance(frontier):
         start = {"source": slicing.source, "frontier": frontier}

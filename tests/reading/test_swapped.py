@@ -1,6 +1,5 @@
 """Spark knows sources by their place in the plan: an offset of another source must be refused."""
 
-import json
 from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
@@ -10,6 +9,7 @@ from tests.laws.stopping import run_until
 from tests.reading.test_route import Run
 from tidemill.errors import RunError
 from tidemill.reading.datasource import SliceReader
+from tidemill.reading.options import SourceOptions
 from tidemill.testing import MemoryLog, make_project
 from tidemill.types import from_micros, to_micros
 
@@ -22,8 +22,7 @@ OF_PLAYS = {"source": "plays", "frontier": 40_000}
 @pytest.fixture
 def reader(tmp_path):
     Run(tmp_path, history=True)
-    options = {"run": str(tmp_path), "source": "plays", "side": "", "catalog": json.dumps({})}
-    return SliceReader(options)
+    return SliceReader(SourceOptions(tmp_path, "plays"))
 
 
 @pytest.mark.parametrize(

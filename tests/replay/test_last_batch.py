@@ -7,9 +7,9 @@ import pytest
 from pyspark.sql import functions as F
 
 from tidemill.errors import TidemillError
-from tidemill.planning.offsets import latest_entry
 from tidemill.project import Until
 from tidemill.runfolder.folder import RunFolder
+from tidemill.runfolder.offset_log import latest_entry
 from tidemill.runtime.driving.committer import Committer
 from tidemill.runtime.registry import RunState
 from tidemill.testing import MemoryLog, assert_same_rows, make_project

@@ -1,5 +1,6 @@
 """The YAML file as written: its values, the line of every path, and what must stay secret."""
 
+import json
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -15,9 +16,10 @@ TOO_SHORT = 2
 
 
 def hide(text: str, secrets: Iterable[str]) -> str:
-    """The text without the secrets."""
+    """The text without the secrets, as they are or inside of JSON."""
     for secret in sorted(secrets, key=len, reverse=True):
-        text = text.replace(secret, _HIDDEN) if len(secret) > TOO_SHORT else text
+        for shape in {secret, json.dumps(secret)[1:-1]} if len(secret) > TOO_SHORT else ():
+            text = text.replace(shape, _HIDDEN)
     return text
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Any
@@ -31,9 +30,7 @@ class Kinds:
 
     group: str  # of entry points: tidemill.logs
     builtin: Mapping[str, str]  # type: "module:Class"
-    default: str | None = (
-        None  # the type of a section that names none
-    )
+    default: str | None = None  # the type of a section that names none
 
     def names(self) -> list[str]:
         """Every ``type`` that can be given: ours first."""
@@ -98,7 +95,7 @@ class Kinds:
         if isinstance(value, BaseModel):
             return value
         name = self.name_of(value) if isinstance(value, Mapping) else self.default
-        if not isinstance(name, str) or name not in self.names():
+        if not isinstance(name, str) or (name not in self.builtin and name not in self.names()):
             raise PydanticCustomError("union_tag_invalid", "unknown type")
         try:
             section = self.find(name)
@@ -128,7 +125,6 @@ def _dump(value: Any, info: core_schema.SerializationInfo) -> Any:
     return value.model_dump(mode=info.mode, by_alias=bool(info.by_alias))
 
 
-@cache
 def _added(group: str) -> Mapping[str, EntryPoint]:
     """What installed packages add to a table."""
     return {point.name: point for point in entry_points(group=group)}

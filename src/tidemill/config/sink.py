@@ -1,12 +1,12 @@
 """``sinks:``: where a pipeline's outputs go; each kind of sink stands in ``connectors/sinks``."""
 
 from abc import abstractmethod
-from dataclasses import dataclass, field
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
 from pydantic import BeforeValidator, Field
 
 from tidemill.config.kinds import Kinds
+from tidemill.config.pins import SinkPin
 from tidemill.config.section import Section
 
 SINKS = Kinds(
@@ -29,19 +29,6 @@ Place = tuple[str, ...]
 """A place to compare: what it is (``table``, ``topic``, …), and what tells it from others."""
 Columns = Annotated[list[str], BeforeValidator(_as_list)]
 """Names of columns in YAML: one, or a list."""
-
-
-@dataclass(frozen=True)
-class SinkPin:
-    """One output as a run writes it, in the run's manifest. Holds no secret."""
-
-    kind: str
-    place: str  # where the rows go, as people are told; unique among places of all kinds
-    schema: str  # of the output, Spark's JSON
-    time: str | None = None
-    key: tuple[str, ...] = ()
-    table: str = ""  # the table of the catalog that it is, if it is one
-    own: dict[str, Any] = field(default_factory=dict)  # what only the connector understands
 
 
 class SinkSection(Section):

@@ -7,16 +7,15 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyarrow import fs
 
-from tidemill.errors import RunError
+from tidemill.errors import RunError, errors_told
 from tidemill.folds.base import BoundFold, Passing
 from tidemill.folds.frames import empty, in_utc, sort_rows, to_arrow, to_polars
 from tidemill.folds.packing import BUCKET, PACKED, Pack, gathered, unpack
 from tidemill.folds.state import Label, StateFiles
 from tidemill.folds.watermark import Clock
 from tidemill.planning.lineage import FOLD, PREPARE
-from tidemill.planning.offsets import BatchOffsets, parse_entry
+from tidemill.runfolder.offset_log import require_batch
 from tidemill.types import FOREVER_MICROS, from_micros, show_instant, to_micros
 
 _BATCH = "streaming.sql.batchId"
@@ -58,8 +57,9 @@ class Prepare:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Executor."""
-        for rows in gathered(batches):
-            yield from _batches(self.parts(in_utc(rows)))
+        with errors_told():
+            for rows in gathered(batches):
+                yield from _batches(self.parts(in_utc(rows)))
 
     def parts(self, rows: pa.Table) -> pa.Table:
         """Rows as parts."""
@@ -91,6 +91,10 @@ class Step:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Executor. A re-run reads the same state and rows, and leaves the same bytes."""
+        with errors_told():
+            yield from self._run(batches)
+
+    def _run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from pyspark import TaskContext
 
         rows, place = self._rows(batches), self.place
@@ -115,7 +119,7 @@ class Step:
         self, place: Place, batch: int, bucket: int, rows: pa.Table
     ) -> Iterator[pa.RecordBatch]:
         files, fold = StateFiles(place.state, place.run), self.fold
-        now = place.clock.watermark(_entry(place.checkpoint, batch))
+        now = place.clock.watermark(require_batch(place.checkpoint, batch))
         state, was = fold.state.empty_table(), None
         if batch > 0:
             label, state = files.read(self.name, batch - 1, bucket)
@@ -183,12 +187,6 @@ class Step:
                 f"{show_instant(from_micros(was))}",
                 fix="its time= does not follow the event time closely enough: say delay=",
             )
-
-
-def _entry(checkpoint: str, batch: int) -> BatchOffsets:
-    filesystem, base = fs.FileSystem.from_uri(checkpoint)
-    with filesystem.open_input_stream(f"{base}/offsets/{batch}") as stream:
-        return parse_entry(stream.read().decode("utf-8"), batch, checkpoint)
 
 
 def _batches(table: pa.Table) -> list[pa.RecordBatch]:

@@ -14,10 +14,9 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 import pyarrow as pa
-from pyarrow import fs
 
 from tidemill.errors import RunError
-from tidemill.iceberg.arrow_files import write_whole
+from tidemill.storage.location import Location
 
 _LABEL = b"tidemill.state"
 _SUM = b"tidemill.checksum"
@@ -50,16 +49,14 @@ class StateFiles:
         about = {_LABEL: json.dumps(asdict(label), sort_keys=True), _SUM: str(_checksum(table))}
         table = table.replace_schema_metadata(about)
         name = _name(label.operator, label.batch, label.bucket)
-        write_whole(self.uri, name, table.schema, table.to_batches())
+        (Location(self.uri) / name).write_arrow(table.schema, table.to_batches())
         return int(table.nbytes)
 
     def read(self, operator: str, batch: int, bucket: int) -> tuple[Label, pa.Table]:
         """One bucket's version, proved whole; an error says what is wrong and the way back."""
-        filesystem, base = fs.FileSystem.from_uri(self.uri)
         name = _name(operator, batch, bucket)
         try:
-            with filesystem.open_input_file(f"{base}/{name}") as stream:
-                table = pa.ipc.open_file(stream).read_all()
+            table = (Location(self.uri) / name).read_arrow()
             label = _label(table.schema)
             expected = int((table.schema.metadata or {})[_SUM])
         except FileNotFoundError:
@@ -82,18 +79,16 @@ class StateFiles:
 
     def buckets(self, operator: str, batch: int) -> list[tuple[int, int]]:
         """(bucket, bytes) of one version."""
-        filesystem, base = fs.FileSystem.from_uri(self.uri)
-        selector = fs.FileSelector(f"{base}/{operator}/{batch:09d}", allow_not_found=True)
+        sizes = (Location(self.uri) / operator / f"{batch:09d}").sizes()
         return sorted(
-            (int(info.base_name.removesuffix(".arrow")), info.size)
-            for info in filesystem.get_file_info(selector)
-            if info.base_name.endswith(".arrow")
+            (int(name.removesuffix(".arrow")), size or 0)
+            for name, size in sizes.items()
+            if name.endswith(".arrow")
         )
 
     def remove(self, operator: str, batch: int) -> None:
         """Drop one version. Driver."""
-        filesystem, base = fs.FileSystem.from_uri(self.uri)
-        filesystem.delete_dir(f"{base}/{operator}/{batch:09d}")
+        (Location(self.uri) / operator / f"{batch:09d}").remove_folder()
 
     def forget(self, before: int) -> None:
         """Drop the versions of batches before this one."""
@@ -113,10 +108,7 @@ class StateFiles:
         )
 
     def _folders(self, below: str) -> list[str]:
-        filesystem, base = fs.FileSystem.from_uri(self.uri)
-        selector = fs.FileSelector(f"{base}/{below}".rstrip("/"), allow_not_found=True)
-        found = filesystem.get_file_info(selector)
-        return [info.base_name for info in found if info.type == fs.FileType.Directory]
+        return [name for name, size in Location(self.uri, below).sizes().items() if size is None]
 
 
 def _name(operator: str, batch: int, bucket: int) -> str:

@@ -9,7 +9,6 @@ synced when they are closed, with the folders that name them.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
 from io import BufferedWriter
 from io import FileIO as RawFile
 from pathlib import Path
@@ -18,31 +17,10 @@ from typing import TYPE_CHECKING
 from pyiceberg.io import PY_IO_IMPL, InputFile, OutputFile, OutputStream
 
 from tidemill.iceberg.local_files import LocalFile, PlainFile, PlainFiles
+from tidemill.storage.disk import sync
 
 if TYPE_CHECKING:
     from pyiceberg.typedef import Properties
-
-
-def sync_files(paths: Iterable[Path]) -> None:
-    """Put files that are written already, and their names, on the disk. Missing ones are left."""
-    folders = set()
-    for path in paths:
-        if _sync(path):
-            folders.add(path.parent)
-    for folder in folders:
-        _sync(folder)
-
-
-def _sync(path: Path) -> bool:
-    try:
-        number = os.open(path, os.O_RDONLY)
-    except FileNotFoundError:
-        return False
-    try:
-        os.fsync(number)
-    finally:
-        os.close(number)
-    return True
 
 
 class _SyncedStream(BufferedWriter):
@@ -61,7 +39,7 @@ class _SyncedStream(BufferedWriter):
             os.fsync(self.fileno())
         finally:
             super().close()
-        _sync(self._folder)
+        sync(self._folder)
 
 
 class DurableFile(LocalFile, OutputFile):
@@ -82,7 +60,7 @@ class DurableFile(LocalFile, OutputFile):
             missing = [each for each in self.path.parents if not each.exists()]
             self.path.parent.mkdir(parents=True, exist_ok=True)
             for folder in missing:
-                _sync(folder.parent)
+                sync(folder.parent)
         return _SyncedStream(self.path, "wb" if overwrite else "xb")
 
 

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from typing import Any
 
-from tidemill.config.sink import SinkPin
+from tidemill.config.pins import SinkPin
 from tidemill.errors import RunError
 from tidemill.planning.chains import FoldPin
 from tidemill.planning.cuts import Cut, Delays

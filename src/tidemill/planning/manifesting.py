@@ -21,8 +21,11 @@ if TYPE_CHECKING:
     from tidemill.planning.plan import BackfillPlan, BackfillRequest
 
 
-def pipeline_manifest(loaded: LoadedConfig, plan: BackfillPlan, run: str) -> Manifest:
-    """The manifest of a pipeline's run. A backfill writes into shadows, a live run does not."""
+def pipeline_manifest(loaded: LoadedConfig, plan: BackfillPlan, run: str, cores: int) -> Manifest:
+    """The manifest of a pipeline's run. A backfill writes into shadows, a live run does not.
+
+    ``cores`` are the driver's machine's.
+    """
     request = plan.request
     config = loaded.config.pipelines[request.pipeline]
     shadow = f"__{run}" if request.live is None else ""
@@ -45,14 +48,14 @@ def pipeline_manifest(loaded: LoadedConfig, plan: BackfillPlan, run: str) -> Man
         sinks=sinks,
         late_table=f"{first}__late",
         dead_table=f"{first}__dead",
-        parallelism=parallelism(loaded.config.spark),
-        shuffles=shuffles(loaded.config.spark),
+        parallelism=parallelism(loaded.config.spark, cores),
+        shuffles=shuffles(loaded.config.spark, cores),
         event_range_at_source=any(sink.time is None for sink in config.sinks.values()),
         rate=request.rate,
         expected_rows=plan.rows,
         folds={fold.use.name: _fold_pin(fold.pin, config) for fold in plan.facts.folds},
         spare=plan.facts.spare,
-        buckets=config.buckets or shuffles(loaded.config.spark),
+        buckets=config.buckets or shuffles(loaded.config.spark, cores),
         keep_batches=config.keep_batches,
         ends=request.live is None,
         misalignment=0 if request.live is None else micros_of(config.max_misalignment),

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from tidemill.config.sink import SinkPin
+from tidemill.config.pins import SinkPin
 from tidemill.errors import PlanError
 
 _FLOATS = {"float", "double"}

@@ -5,9 +5,7 @@ from it is the same in every attempt.
 """
 
 import json
-from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from tidemill.errors import RunError
@@ -98,38 +96,3 @@ def parse_entry(text: str, batch: int, where: str) -> BatchOffsets:
                 offset if known is None or offset.frontier > known.frontier else known
             )
     return BatchOffsets(frontiers, int(json.loads(lines[1]).get("batchWatermarkMs", 0)), ends)
-
-
-def latest_entry(checkpoint: Path) -> BatchOffsets | None:
-    """The newest entry of the offset log; None before the first."""
-    return _entry(checkpoint, lambda: max(_batches(checkpoint / "offsets"), default=None))
-
-
-def committed_entry(checkpoint: Path) -> BatchOffsets | None:
-    """The newest entry whose batch Spark knows to be committed; None before the first."""
-
-    def newest() -> int | None:
-        done = _batches(checkpoint / "commits") & _batches(checkpoint / "offsets")
-        return max(done, default=None)
-
-    return _entry(checkpoint, newest)
-
-
-def oldest_entry(checkpoint: Path) -> BatchOffsets | None:
-    """The oldest entry that Spark keeps: a run can be taken back to it, but no further."""
-    return _entry(checkpoint, lambda: min(_batches(checkpoint / "offsets"), default=None))
-
-
-def _batches(log: Path) -> set[int]:
-    return {int(path.name) for path in log.glob("[0-9]*")}
-
-
-def _entry(checkpoint: Path, choose: Callable[[], int | None]) -> BatchOffsets | None:
-    """The entry that ``choose`` finds; Spark may purge an entry between a look and its reading."""
-    while (batch := choose()) is not None:
-        try:
-            text = (checkpoint / "offsets" / str(batch)).read_text("utf-8")
-        except FileNotFoundError:
-            continue
-        return parse_entry(text, batch, str(checkpoint))
-    return None

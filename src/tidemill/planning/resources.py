@@ -1,26 +1,25 @@
 """How much runs at once, as far as the YAML tells; fixed for the life of a run."""
 
-import os
 import re
 
 from tidemill.config.spark import SparkConfig
 from tidemill.errors import ConfigError
 
 
-def parallelism(config: SparkConfig) -> int:
-    """How many tasks run at once, as far as the YAML tells."""
+def parallelism(config: SparkConfig, cores: int) -> int:
+    """How many tasks run at once, as far as the YAML tells; ``cores`` are the machine's."""
     given = _number(config, "spark.default.parallelism") or _number(config, "spark.cores.max")
     if given:
         return given
     local = re.fullmatch(r"local\[(\d+|\*)(?:,\d+)?\]", config.master)
     if local is None:
         return 1 if config.master == "local" else 8
-    return os.cpu_count() or 1 if local[1] == "*" else int(local[1])
+    return cores if local[1] == "*" else int(local[1])
 
 
-def shuffles(config: SparkConfig) -> int:
+def shuffles(config: SparkConfig, cores: int) -> int:
     """How many partitions state and shuffles have; fixed for the life of a run."""
-    return _number(config, "spark.sql.shuffle.partitions") or parallelism(config)
+    return _number(config, "spark.sql.shuffle.partitions") or parallelism(config, cores)
 
 
 def _number(config: SparkConfig, key: str) -> int:

@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 
+from tidemill.errors import errors_told
+from tidemill.reading.options import SourceOptions
 from tidemill.reading.route import Route
 from tidemill.runfolder.control import read_released
 
@@ -26,14 +27,14 @@ if TYPE_CHECKING:
     from tidemill.reading.slicing import Slicing
 
 
-def _open(options: dict[str, str]) -> Slicing:
+def _open(options: SourceOptions) -> Slicing:
     from tidemill.reading.slicing import Slicing
 
     return Slicing(options)
 
 
 class TidemillSource(DataSource):
-    """Options: ``run`` (folder with the manifest), ``source``, ``side``, ``catalog``, and more."""
+    """Its options are those of :class:`~tidemill.reading.options.SourceOptions`."""
 
     @classmethod
     def name(cls) -> str:
@@ -43,7 +44,7 @@ class TidemillSource(DataSource):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Called by keyword; the schema is a function of the pin, so ours and Spark's agree."""
         del schema
-        return SliceReader(dict(self.options))
+        return SliceReader(SourceOptions.from_spark(self.options))
 
 
 class SliceReader(DataSourceStreamReader):
@@ -53,13 +54,9 @@ class SliceReader(DataSourceStreamReader):
     the same rows.
     """
 
-    def __init__(self, options: dict[str, str]) -> None:
+    def __init__(self, options: SourceOptions) -> None:
         """Open nothing yet."""
         self.options = options
-
-    @property
-    def _folder(self) -> Path:
-        return Path(self.options["run"])
 
     @cached_property
     def _opening(self) -> Future[Slicing]:
@@ -68,18 +65,20 @@ class SliceReader(DataSourceStreamReader):
 
     @cached_property
     def _route(self) -> Route:
-        return Route(self.options)
+        return Route(self.options.run, self.options.source)
 
+    @errors_told()
     def initialOffset(self) -> dict[str, Any]:
         """Before the first slice."""
         _ = self._opening
         return self._route.first().to_json()
 
+    @errors_told()
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """The end of the next slice, if it is decided and released; else the start: nothing new."""
         del limit
         _ = self._opening
-        released = read_released(self._folder, self.options["source"])
+        released = read_released(self.options.run, self.options.source)
         before = self._route.own(start)
         found = self._route.next(before, released, self._decide)
         return start if found == before else found.to_json()
@@ -88,6 +87,7 @@ class SliceReader(DataSourceStreamReader):
         """Where a live slice ends. Only this needs the source opened."""
         return self._opening.result().live.decide(start, widest, rate)
 
+    @errors_told()
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """The tasks of the slice, each with all an executor needs."""
         begin, stop = self._route.own(start), self._route.own(end)
@@ -99,7 +99,8 @@ class SliceReader(DataSourceStreamReader):
         from tidemill.reading.task import read_task
         from tidemill.reading.transform import lifted
 
-        return lifted(read_task(partition.value), self.options)
+        with errors_told():
+            yield from lifted(read_task(partition.value), self.options.transform)
 
     def __getstate__(self) -> dict[str, Any]:
         """Executors get the options; what they read comes with the task."""

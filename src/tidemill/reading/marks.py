@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tidemill.reading.transform import Lifting, option
+from tidemill.reading.transform import Lifting, pickled
 from tidemill.rows.columns import MARK, pipeline_schema, stream_schema
 from tidemill.types import MILLISECOND, quoted
 
@@ -14,13 +15,14 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming import DataStreamReader
 
     from tidemill.planning.manifest import SourcePin
+    from tidemill.reading.options import SourceOptions
 
 
 def marked_stream(
     spark: SparkSession,
     pin: SourcePin,
     archive: pa.Schema,
-    options: dict[str, str],
+    options: SourceOptions,
     spare: int = 0,
 ) -> DataFrame:
     """The source with its watermark set, marks already dropped.
@@ -33,7 +35,7 @@ def marked_stream(
     from pyspark.sql.pandas.types import from_arrow_schema
 
     schema = from_arrow_schema(stream_schema(pin, archive), prefer_timestamp_ntz=True)
-    reader = spark.readStream.format("tidemill").options(**options).schema(schema)
+    reader = spark.readStream.format("tidemill").options(**options.to_spark()).schema(schema)
     frame = _guarded(reader, pin.event_time, pin.lateness + pin.skew + spare)
     if pin.keep_all:
         return frame.drop(MARK)
@@ -51,11 +53,11 @@ def marked_stream(
 
 
 def lifted_stream(
-    spark: SparkSession, pin: SourcePin, lifting: Lifting, options: dict[str, str], spare: int = 0
+    spark: SparkSession, pin: SourcePin, lifting: Lifting, options: SourceOptions, spare: int = 0
 ) -> DataFrame:
     """The same source, its rows already what ``lifting`` makes of them; the same marks."""
-    options = {**options, **option(lifting)}
-    reader = spark.readStream.format("tidemill").options(**options).schema(lifting.schema)
+    given = replace(options, transform=pickled(lifting)).to_spark()
+    reader = spark.readStream.format("tidemill").options(**given).schema(lifting.schema)
     return _guarded(reader, lifting.time, pin.lateness + pin.skew + spare).drop(MARK)
 
 

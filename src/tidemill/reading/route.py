@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tidemill.errors import RunError
-from tidemill.planning.manifest import Manifest, next_boundary
+from tidemill.planning.manifest import next_boundary
 from tidemill.planning.offsets import Offset
 from tidemill.runfolder.control import read_control
 from tidemill.runfolder.decided_slices import Ledger
+from tidemill.runfolder.folder import RunFolder
 from tidemill.runfolder.journal import repeated_end
 from tidemill.runfolder.phases import Course, read_course
 
@@ -28,11 +29,10 @@ if TYPE_CHECKING:
 class Route:
     """One source of a run, from its first offset on."""
 
-    def __init__(self, options: dict[str, str]) -> None:
-        """The options are the data source's."""
-        self.folder = Path(options["run"])
-        self.source = options["source"]
-        self.manifest = Manifest.from_json((self.folder / "manifest.json").read_text("utf-8"))
+    def __init__(self, folder: Path, source: str) -> None:
+        """``folder`` is the run's."""
+        self.folder, self.source = folder, source
+        self.manifest = RunFolder(folder).read_manifest()
         self.pin = self.manifest.sources[self.source]
         self.ledger = Ledger(self.folder, self.source)
 

@@ -13,11 +13,10 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import pyarrow as pa
-from pyarrow import fs
 
 from tidemill.errors import RunError
-from tidemill.iceberg.arrow_files import write_whole
 from tidemill.rows.verdict import SIDE_SCHEMA
+from tidemill.storage.location import Location
 
 _COUNTS = b"tidemill.counts"
 
@@ -74,17 +73,15 @@ def write_side_file(folder: str, name: str, rows: list[pa.RecordBatch], counts: 
     """Write one task's file, also when there are no rows. Executor."""
     schema = SIDE_SCHEMA.with_metadata({_COUNTS: json.dumps(asdict(counts)).encode()})
     named = (pa.RecordBatch.from_arrays(batch.columns, schema=schema) for batch in rows)
-    write_whole(folder, name, schema, named)
+    (Location(folder) / name).write_arrow(schema, named)
 
 
 def read_side_files(folder: str, names: Iterable[str]) -> tuple[Counts, pa.Table]:
     """The counts and rows of exactly these files. Driver, at commit."""
-    filesystem, base = fs.FileSystem.from_uri(folder)
     total, tables = Counts(), [SIDE_SCHEMA.empty_table()]
     for name in names:
         try:
-            with filesystem.open_input_file(f"{base}/{name}") as stream:
-                table = pa.ipc.open_file(stream).read_all()
+            table = (Location(folder) / name).read_arrow()
         except (FileNotFoundError, pa.ArrowInvalid) as error:
             raise RunError(
                 f"the side file {name} is missing or damaged: {error}",
@@ -106,7 +103,4 @@ def _counts(metadata: dict[bytes, bytes]) -> Counts:
 
 def remove_side_files(folder: str, source: str, start: int, end: int) -> None:
     """Drop a slice's files once its batch is committed everywhere."""
-    filesystem, base = fs.FileSystem.from_uri(folder)
-    target = f"{base}/{source}/{start}-{end}"
-    if filesystem.get_file_info(target).type == fs.FileType.Directory:
-        filesystem.delete_dir(target)
+    (Location(folder) / source / f"{start}-{end}").remove_folder()

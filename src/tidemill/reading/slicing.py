@@ -7,7 +7,6 @@ pure function of the manifest and of decisions that were written down.
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -15,11 +14,12 @@ from typing import TYPE_CHECKING, Any
 from tidemill.connectors.archives.opening import kept_schema, reopen_reader
 from tidemill.connectors.tasks import deal, pieces_of
 from tidemill.planning.manifest import Leg, SourcePin
+from tidemill.reading.options import SourceOptions
 from tidemill.reading.route import Route
 from tidemill.reading.sidefile import side_name
 from tidemill.reading.task import SliceTask
 from tidemill.rows.columns import needed_columns, stream_schema
-from tidemill.runfolder.phases import metadata_path
+from tidemill.runfolder.folder import RunFolder
 from tidemill.types import MILLISECOND
 
 if TYPE_CHECKING:
@@ -36,10 +36,10 @@ if TYPE_CHECKING:
 class Slicing:
     """One source of a run, opened: the tasks between two of its offsets."""
 
-    def __init__(self, options: dict[str, str]) -> None:
+    def __init__(self, options: SourceOptions) -> None:
         """The options are the data source's."""
-        self.route = Route(options)
-        self.source, self.side = options["source"], options["side"]
+        self.route = Route(options.run, options.source)
+        self.folder, self.source = RunFolder(options.run), options.source
         self.manifest, self.pin = self.route.manifest, self.route.pin
         self._options = options
         self._stretches: dict[int, _Stretch] = {}
@@ -55,7 +55,7 @@ class Slicing:
     @cached_property
     def archive(self) -> pa.Schema:
         """All columns of the source."""
-        found = kept_schema(metadata_path(self.route.folder, self.source, 0), self.pin)
+        found = kept_schema(self.folder.table(self.source), self.pin)
         return self._stretch(0).reader.schema() if found is None else found
 
     @cached_property
@@ -66,16 +66,17 @@ class Slicing:
         if self.pin.live.kind == "iceberg":
             from tidemill.connectors.logs.tail import TailSlices
 
-            catalog, kept = json.loads(self._options["catalog"]), self.manifest.keep_batches
+            catalog, kept = dict(self._options.catalog), self.manifest.keep_batches
             return TailSlices(*place, catalog, self.archive, kept=kept)
         if self.pin.live.kind == "files":
             from tidemill.connectors.logs.files.slices import FileSlices
 
-            client, root = json.loads(self._options["client"]), self._options["root"]
+            client, root = dict(self._options.client), self._options.root
+            assert root is not None
             return FileSlices(*place, client, self.archive, root=root)
         from tidemill.connectors.logs.kafka.slices import LiveSlices
 
-        return LiveSlices(*place, json.loads(self._options["client"]), self.archive)
+        return LiveSlices(*place, dict(self._options.client), self.archive)
 
     def tasks(self, start: Offset, end: Offset) -> list[SliceTask]:
         """The tasks of the slice; the first one carries the mark."""
@@ -98,7 +99,7 @@ class Slicing:
                 columns=columns,
                 schema=schema,
                 mark=high + pin.skew - MILLISECOND if index == 0 else None,
-                side=(self.side, side_name(self.source, low, high, index)),
+                side=(self.folder.side, side_name(self.source, low, high, index)),
                 lane=(0, 1) if end.is_live else (index, len(loads)),
                 event_range=manifest.output if manifest.event_range_at_source else None,
                 floor=low if end.is_live and not is_feed else None,  # a feed has its own
@@ -136,8 +137,8 @@ class Slicing:
             begin = course.frontiers(self.source)[0] if number == 0 else legs[number - 1].seam
             end = legs[number].seam if legs else self.manifest.boundaries[-1]
             pin = _pin_of(self.pin, legs[number]) if legs else self.pin
-            path = metadata_path(self.route.folder, self.source, number)
-            reader = reopen_reader(pin, path, json.loads(self._options["catalog"]))
+            path = self.folder.table(self.source, number)
+            reader = reopen_reader(pin, path, dict(self._options.catalog))
             found = self._stretches[number] = _Stretch(pin, reader, begin, end)
         return found
 

@@ -8,9 +8,8 @@ same mark.
 
 from __future__ import annotations
 
-import base64
 import pickle
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -21,7 +20,6 @@ from tidemill.rows.columns import MARK
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-_OPTION = "lifting"
 Lift: TypeAlias = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
@@ -74,17 +72,17 @@ def _shaped(known: dict[str, pa.Array], rows: int, schema: pa.Schema) -> pa.Reco
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def option(lifting: Lifting) -> dict[str, str]:
+def pickled(lifting: Lifting) -> bytes:
     """As an option of the data source: it goes to the tasks of this query and is kept nowhere."""
     from pyspark import cloudpickle
 
-    return {_OPTION: base64.b64encode(cloudpickle.dumps(lifting)).decode("ascii")}
+    return bytes(cloudpickle.dumps(lifting))
 
 
-def lifted(rows: Iterator[pa.RecordBatch], options: Mapping[str, str]) -> Iterator[pa.RecordBatch]:
-    """What the options say that becomes of the rows; without a word, themselves. Executor."""
-    if _OPTION not in options:
+def lifted(rows: Iterator[pa.RecordBatch], transform: bytes | None) -> Iterator[pa.RecordBatch]:
+    """What becomes of the rows by a pickled :class:`Lifting`; without one, themselves. Executor."""
+    if transform is None:
         return rows
-    lifting = pickle.loads(base64.b64decode(options[_OPTION]))
+    lifting = pickle.loads(transform)
     assert isinstance(lifting, Lifting)
     return lifting(rows)

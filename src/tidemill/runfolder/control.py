@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import fcntl
 import json
-import os
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-_NAME = "control.json"
+from tidemill.runfolder.folder import CONTROL, CONTROL_LOCK
+from tidemill.storage.location import Location
 
 
 @dataclass(frozen=True)
@@ -32,19 +32,17 @@ class Control:
 def read_control(folder: Path) -> Control:
     """The control in force; without a file, everything is released."""
     try:
-        return Control(**json.loads((folder / _NAME).read_text("utf-8")))
+        return Control(**json.loads((Location.of(folder) / CONTROL).read_text()))
     except FileNotFoundError:
         return Control()
 
 
 def update_control(folder: Path, **changes: Any) -> Control:
     """Change parts of the control; writers take turns, a reader sees the old or the new one."""
-    with (folder / "control.lock").open("a") as lock:
+    with (folder / CONTROL_LOCK).open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         control = replace(read_control(folder), **changes)
-        draft = folder / f"{_NAME}.{os.getpid()}.tmp"
-        draft.write_text(json.dumps(asdict(control)), "utf-8")
-        draft.replace(folder / _NAME)
+        (Location.of(folder) / CONTROL).write(json.dumps(asdict(control)))
     return control
 
 

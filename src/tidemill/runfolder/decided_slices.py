@@ -8,11 +8,12 @@ and so does a run that died between the decision and Spark's own note of it, or 
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 
 from tidemill.errors import RunError
 from tidemill.planning.offsets import Offset
+from tidemill.runfolder.folder import SLICES
+from tidemill.storage.location import Location
 
 
 class Ledger:
@@ -20,33 +21,25 @@ class Ledger:
 
     def __init__(self, run: Path, source: str) -> None:
         """``run`` is the run's folder."""
-        self.folder = run / "slices" / source
+        self.folder = Location.of(run) / SLICES / source
 
     def after(self, frontier: int) -> Offset | None:
         """The end of the slice that begins at this frontier, if it was decided."""
-        path = self.path(frontier)
+        place = self._place(frontier)
         try:
-            return Offset.from_json(json.loads(path.read_text("utf-8")))
+            return Offset.from_json(json.loads(place.read_text()))
         except FileNotFoundError:
             return None
         except (ValueError, KeyError, TypeError) as error:
             raise RunError(
                 f"a decided slice cannot be read: {error}",
-                where=str(path),
+                where=str(place),
                 fix="restore the file from a copy, or start a new run",
             ) from None
 
     def decide(self, frontier: int, end: Offset) -> Offset:
         """Write a decision down; returns the one that holds, which may be an earlier one."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        draft = self.folder / f"{frontier}.{os.getpid()}.tmp"
-        draft.write_text(json.dumps(end.to_json()), "utf-8")
-        try:
-            os.link(draft, self.path(frontier))
-        except FileExistsError:
-            pass
-        finally:
-            draft.unlink()
+        self._place(frontier).write_first(json.dumps(end.to_json()))
         return self.after(frontier) or end
 
     def between(self, start: int, end: int) -> list[Offset]:
@@ -67,18 +60,20 @@ class Ledger:
 
     def starts(self) -> list[int]:
         """Where the slices begin that are still kept."""
-        try:
-            names = os.listdir(self.folder)
-        except FileNotFoundError:
-            return []
+        names = self.folder.names()
         return sorted(int(name[:-5]) for name in names if name.endswith(".json"))
 
     def forget(self, before: int) -> None:
         """Remove slices that begin before this frontier: no batch can be repeated that far back."""
         for start in self.starts():
             if start < before:
-                self.path(start).unlink(missing_ok=True)
+                self._place(start).remove()
 
     def path(self, frontier: int) -> Path:
-        """Where the decision on the slice is that begins at this frontier."""
+        """The file of the decision on the slice that begins at this frontier, to be synced."""
+        path = self._place(frontier).path
+        assert path is not None  # decisions are made on a local disk
+        return path
+
+    def _place(self, frontier: int) -> Location:
         return self.folder / f"{frontier}.json"

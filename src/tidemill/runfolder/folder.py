@@ -1,4 +1,9 @@
-"""A run on disk: its folder, manifest, checkpoint, side files."""
+"""A run on disk: the name of every file that a run keeps beside its tables.
+
+What is locked and what Spark itself writes lies on a disk of the driver's machine. Everything else
+is read and written by its URI; ``storage.location`` says why.
+Executors get the locations of side files, fold state and the checkpoint, and no other.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +14,29 @@ from pathlib import Path
 
 from tidemill.errors import RunError
 from tidemill.planning.manifest import Manifest
+from tidemill.storage.disk import sync_files
+from tidemill.storage.location import Location
+
+# Locked: on a disk of the driver's machine.
+LEASE = "lease"  # by the driver
+WATCH = "watch"  # by the supervisor
+CONTROL_LOCK = "control.lock"  # by whoever changes the control file
+# Written by the JVM.
+SPARK_LOG = "spark.log"
+SPARK_STATE = "state"  # of Spark's own operators, in the checkpoint
+# Written whole.
+MANIFEST = "manifest.json"
+CONTROL = "control.json"  # how far sources may read
+JOURNAL = "journal.json"  # the batches that a rewound run repeats
+JVM = "jvm.json"  # of the last driver
+SENT = "topics.json"  # the last batch whose messages are all in the topics
+LAG = "lag.{source}.json"  # how far a live source is behind its log
+NEXT_TIMES = "next.{source}.json"  # when the next row of each of its partitions came
+# Decisions: the first writer's holds.
+FIRST_PHASES = "course.json"  # the only file of earlier versions
+PHASES = "course-{number}.json"  # where sources go: more history, or the live log
+SLICES = "slices"  # a folder per source, a file per decided slice
+READING_LISTS = "requests"  # a folder per source, a file per slice of a feed
 
 
 def new_run_id(now: datetime) -> str:
@@ -30,8 +58,13 @@ class RunFolder:
         return cls(home / "runs" / run)
 
     @property
+    def files(self) -> Location:
+        """The folder itself, by its URI."""
+        return Location.of(self.path)
+
+    @property
     def checkpoint(self) -> Path:
-        """Spark's checkpoint."""
+        """Spark's checkpoint: its offset and commit logs (``runfolder.offset_log``), its state."""
         return self.path / "checkpoint"
 
     @property
@@ -44,29 +77,24 @@ class RunFolder:
         """Where folds keep their state, as a URI."""
         return (self.checkpoint / "folds").absolute().as_uri()
 
-    def table(self, source: str) -> Path:
-        """The pinned metadata of a source's table."""
-        return self.path / "tables" / f"{source}.json"
+    def table(self, source: str, leg: int = 0) -> Path:
+        """The pinned metadata of a source's table, for one leg of history."""
+        return self.path / "tables" / (f"{source}@{leg}.json" if leg else f"{source}.json")
 
     def write_manifest(self, manifest: Manifest) -> None:
         """Once, before the run starts."""
-        from tidemill.iceberg.durable import sync_files
-
         (self.path / "tables").mkdir(parents=True)
-        draft = self.path / "manifest.json.tmp"
-        draft.write_text(manifest.to_json(), "utf-8")
-        sync_files([draft])
-        draft.replace(self.path / "manifest.json")
-        sync_files([self.path / "manifest.json", self.path])
+        (self.files / MANIFEST).write(manifest.to_json(), durable=True)
+        sync_files([self.path])
 
     def has_manifest(self) -> bool:
         """Whether the run was written down."""
-        return (self.path / "manifest.json").exists()
+        return MANIFEST in self.files.names()
 
     def read_manifest(self) -> Manifest:
         """What the run decided."""
         try:
-            return Manifest.from_json((self.path / "manifest.json").read_text("utf-8"))
+            return Manifest.from_json((self.files / MANIFEST).read_text())
         except FileNotFoundError:
             run = self.path.name
             raise RunError(
@@ -77,5 +105,5 @@ class RunFolder:
                 "start again",
             ) from None
         except RunError as error:
-            where = str(self.path / "manifest.json")
+            where = str(self.files / MANIFEST)
             raise RunError(error.message, where=where, fix=error.fix) from None

@@ -11,7 +11,9 @@ import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-_NAME = "journal.json"
+from tidemill.runfolder.folder import JOURNAL, RunFolder
+from tidemill.runfolder.offset_log import last_batch
+from tidemill.storage.location import Location
 
 
 @dataclass(frozen=True)
@@ -24,17 +26,14 @@ class Repeat:
 
 def write_journal(folder: Path, repeats: dict[int, Repeat]) -> None:
     """Keep what batches were that will run again. Driver, at rewind."""
-    draft = folder / f"{_NAME}.tmp"
-    draft.write_text(
-        json.dumps({str(batch): asdict(found) for batch, found in sorted(repeats.items())}), "utf-8"
-    )
-    draft.replace(folder / _NAME)
+    value = {str(batch): asdict(found) for batch, found in sorted(repeats.items())}
+    (Location.of(folder) / JOURNAL).write(json.dumps(value))
 
 
 def read_repeats(folder: Path) -> dict[int, Repeat]:
     """The batches to repeat; empty for a run that was never rewound."""
     try:
-        value = json.loads((folder / _NAME).read_text("utf-8"))
+        value = json.loads((Location.of(folder) / JOURNAL).read_text())
     except FileNotFoundError:
         return {}
     return {
@@ -57,7 +56,5 @@ def repeated_end(folder: Path, source: str) -> int | None:
     journal = read_journal(folder)
     if not journal:
         return None
-    last = max(
-        (int(path.name) for path in (folder / "checkpoint" / "offsets").glob("[0-9]*")), default=-1
-    )
-    return journal.get(last + 1, {}).get(source)
+    following = last_batch(RunFolder(folder).checkpoint) + 1
+    return journal.get(following, {}).get(source)

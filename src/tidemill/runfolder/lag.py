@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 import time
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
-_NAME = "lag.{}.json"
-_TIMES = "next.{}.json"
+from tidemill.runfolder.folder import LAG, NEXT_TIMES
+from tidemill.storage.location import Location
 
 
 @dataclass(frozen=True)
@@ -49,18 +48,16 @@ class Lag:
 
 def write_lag(run: Path, source: str, lag: Lag) -> None:
     """Tell `status` where a source stands; a note, not a decision."""
-    _write(run / _NAME.format(source), asdict(lag))
+    _place(run, LAG, source).write(json.dumps(asdict(lag)))
 
 
-def _write(path: Path, value: object) -> None:
-    draft = path.with_suffix(f".{os.getpid()}.tmp")  # a stream may be used twice
-    draft.write_text(json.dumps(value), "utf-8")
-    draft.replace(path)
+def _place(run: Path, name: str, source: str) -> Location:
+    return Location.of(run) / name.format(source=source)
 
 
 def write_times(run: Path, source: str, reached: int, times: dict[str, int]) -> None:
     """Tell `status` when the first row of each partition came that is not before ``reached``."""
-    _write(run / _TIMES.format(source), {"reached": reached, "times": times})
+    _place(run, NEXT_TIMES, source).write(json.dumps({"reached": reached, "times": times}))
 
 
 def with_times(run: Path, source: str, lag: Lag) -> Lag:
@@ -69,7 +66,7 @@ def with_times(run: Path, source: str, lag: Lag) -> Lag:
     A row that was read since counts no more: it is older than what the source has reached.
     """
     try:
-        found = json.loads((run / _TIMES.format(source)).read_text("utf-8"))
+        found = json.loads(_place(run, NEXT_TIMES, source).read_text())
         known = dict(found["times"]) if found["reached"] <= lag.reached else {}
     except (FileNotFoundError, ValueError, TypeError, KeyError):
         return lag
@@ -93,6 +90,6 @@ def is_due(run: Path, source: str, pause: int) -> bool:
 def read_lag(run: Path, source: str) -> Lag | None:
     """What :func:`write_lag` last said."""
     try:
-        return Lag(**json.loads((run / _NAME.format(source)).read_text("utf-8")))
+        return Lag(**json.loads(_place(run, LAG, source).read_text()))
     except (FileNotFoundError, ValueError, TypeError):
         return None

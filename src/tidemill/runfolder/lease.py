@@ -20,6 +20,8 @@ from typing import TextIO
 import psutil
 
 from tidemill.errors import RunError
+from tidemill.runfolder.folder import JVM, LEASE, WATCH
+from tidemill.storage.location import Location
 
 _PATIENCE = 120.0
 
@@ -66,7 +68,7 @@ def hold_lease(
 
     ``on_held`` is called before the old JVM is waited for: from then on orders are for this one.
     """
-    with (folder / "lease").open("a+") as file:
+    with (folder / LEASE).open("a+") as file:
         if not _locked(file, patience=1.0):  # `is_held` holds it for a moment when it looks
             file.seek(0)
             owner = file.readline().strip() or "unknown"
@@ -80,13 +82,13 @@ def hold_lease(
         file.flush()
         on_held()
         _await_old_jvm(folder, run)
-        yield Lease(file, folder / "lease", run, text)
+        yield Lease(file, folder / LEASE, run, text)
 
 
 @contextmanager
 def hold_watch(folder: Path, run: str) -> Iterator[None]:
     """Supervise the run: its drivers come and go meanwhile, each with a lease of its own."""
-    with (folder / "watch").open("a") as file:
+    with (folder / WATCH).open("a") as file:
         if not _locked(file, patience=1.0):
             raise RunError(
                 f"the run {run} has a supervisor already", fix=f"'tidemill stop {run}' ends both"
@@ -108,12 +110,12 @@ def _locked(file: TextIO, patience: float) -> bool:
 
 def is_held(folder: Path) -> bool:
     """Whether a live driver holds the run."""
-    return _is_locked(folder / "lease")
+    return _is_locked(folder / LEASE)
 
 
 def is_watched(folder: Path) -> bool:
     """Whether a live supervisor keeps the run going, be there a driver now or not."""
-    return _is_locked(folder / "watch")
+    return _is_locked(folder / WATCH)
 
 
 def _is_locked(path: Path) -> bool:
@@ -130,14 +132,13 @@ def _is_locked(path: Path) -> bool:
 def record_jvm(folder: Path, pid: int) -> None:
     """Say which JVM works for this run, before it may write anything."""
     process = psutil.Process(pid)
-    draft = folder / "jvm.json.tmp"
-    draft.write_text(json.dumps({"pid": pid, "started": process.create_time()}), "utf-8")
-    draft.replace(folder / "jvm.json")
+    known = {"pid": pid, "started": process.create_time()}
+    (Location.of(folder) / JVM).write(json.dumps(known))
 
 
 def _await_old_jvm(folder: Path, run: str) -> None:
     try:
-        known = json.loads((folder / "jvm.json").read_text("utf-8"))
+        known = json.loads((Location.of(folder) / JVM).read_text())
     except (FileNotFoundError, ValueError):
         return
     if known["pid"] == _own_jvm():

@@ -8,15 +8,13 @@ other, each written whole before any source can act on it.
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from tidemill.planning.manifest import Leg, Manifest, leg_from
-from tidemill.planning.offsets import latest_entry
-
-_FIRST_VERSION = "course.json"
-"""The one file of earlier versions; decisions that follow have files of their own."""
+from tidemill.runfolder.folder import FIRST_PHASES, PHASES, RunFolder
+from tidemill.runfolder.offset_log import latest_entry
+from tidemill.storage.location import Location
 
 
 @dataclass(frozen=True)
@@ -82,7 +80,7 @@ class Course:
         """How wide the next live slice may be (µs): no source runs far ahead of another."""
         widest = self.manifest.misalignment
         others = [name for name in self.manifest.sources if name != source]
-        entry = latest_entry(run / "checkpoint") if others else None
+        entry = latest_entry(RunFolder(run).checkpoint) if others else None
         if entry is None:
             return widest
         begun = {name: found[0] for name, found in self._starts().items()}
@@ -95,8 +93,8 @@ class Course:
 
 def read_course(run: Path, manifest: Manifest) -> Course:
     """The course as it is now: the last decision has all that were made before it."""
-    course = _read(run / _FIRST_VERSION, manifest) or Course(manifest)
-    while (found := _read(run / _name(course.decisions + 1), manifest)) is not None:
+    course = _read(Location.of(run) / FIRST_PHASES, manifest) or Course(manifest)
+    while (found := _read(_place(run, course.decisions + 1), manifest)) is not None:
         course = found
     return course
 
@@ -111,25 +109,17 @@ def write_course(run: Path, course: Course) -> Course:
         "extensions": [asdict(extension) for extension in course.extensions],
         "switched": course.switched,
     }
-    path = run / _name(course.decisions)
-    draft = path.with_suffix(f".{os.getpid()}.tmp")
-    draft.write_text(json.dumps(value), "utf-8")
-    try:
-        os.link(draft, path)
-    except FileExistsError:
-        pass
-    finally:
-        draft.unlink()
+    _place(run, course.decisions).write_first(json.dumps(value))
     return read_course(run, course.manifest)
 
 
-def _name(number: int) -> str:
-    return f"course-{number}.json"
+def _place(run: Path, number: int) -> Location:
+    return Location.of(run) / PHASES.format(number=number)
 
 
-def _read(path: Path, manifest: Manifest) -> Course | None:
+def _read(place: Location, manifest: Manifest) -> Course | None:
     try:
-        value = json.loads(path.read_text("utf-8"))
+        value = json.loads(place.read_text())
     except FileNotFoundError:
         return None
     extensions = tuple(
@@ -140,8 +130,3 @@ def _read(path: Path, manifest: Manifest) -> Course | None:
         for found in value["extensions"]
     )
     return Course(manifest, extensions, value["switched"])
-
-
-def metadata_path(run: Path, source: str, leg: int) -> Path:
-    """The pinned metadata of a source's table, for one leg."""
-    return run / "tables" / (f"{source}.json" if leg == 0 else f"{source}@{leg}.json")

@@ -16,8 +16,8 @@ from tidemill.planning.offsets import Offset
 from tidemill.runfolder.control import update_control
 from tidemill.runfolder.folder import RunFolder
 from tidemill.runfolder.journal import read_journal
+from tidemill.runfolder.offset_log import read_batch
 from tidemill.runtime.driving.rewind import prepare_start, require_same, rewind
-from tidemill.runtime.driving.taken_slices import read_batch
 from tidemill.testing import assert_same_rows, collect, make_project, replay
 
 MS = 1_000

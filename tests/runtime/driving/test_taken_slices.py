@@ -1,6 +1,4 @@
-import json
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -8,9 +6,9 @@ from hypothesis import strategies as st
 
 from tidemill.errors import RunError
 from tidemill.planning.manifest import Manifest, SourcePin
-from tidemill.planning.offsets import Offset, committed_entry, latest_entry, oldest_entry
+from tidemill.planning.offsets import BatchOffsets, Offset
 from tidemill.reading.route import Route
-from tidemill.runtime.driving.taken_slices import BatchOffsets, TakenSlice, read_batch, slices_taken
+from tidemill.runtime.driving.taken_slices import TakenSlice, slices_taken
 from tidemill.types import FOREVER_MICROS
 
 FRONTIERS = (0, 10, 25, 30, 70, FOREVER_MICROS)
@@ -26,7 +24,7 @@ PLANNED = Manifest(
 def routes(tmp_path_factory):
     folder = tmp_path_factory.mktemp("run")
     (folder / "manifest.json").write_text(PLANNED.to_json())
-    return {name: Route({"run": str(folder), "source": name}) for name in PLANNED.sources}
+    return {name: Route(folder, name) for name in PLANNED.sources}
 
 
 def taken(source, start, end):
@@ -38,48 +36,8 @@ def offsets(frontiers):
     return BatchOffsets(frontiers, 0, ends)
 
 
-META = {"batchWatermarkMs": 1_234, "batchTimestampMs": 9, "conf": {}}
-
-
-def write_entry(checkpoint, batch, *frontiers):
-    """An entry as Spark writes it: version, metadata, one line per use of a source."""
-    lines = [
-        "-" if found is None else json.dumps({"source": found[0], "frontier": found[1]})
-        for found in frontiers
-    ]
-    folder = checkpoint / "offsets"
-    folder.mkdir(exist_ok=True)
-    (folder / str(batch)).write_text("\n".join(["v1", json.dumps(META), *lines]))
-
-
-def test_an_entry_tells_frontiers_and_watermark(tmp_path):
-    write_entry(tmp_path, 0, ("plays", 10), ("ads", 25), ("plays", 25), None)
-    entry = read_batch(tmp_path, 0)
-    assert entry.frontiers == {"plays": (10, 25), "ads": (25,)}
-    assert entry.watermark == 1_234
-    assert entry.ends == {"plays": Offset("plays", 25), "ads": Offset("ads", 25)}
-    assert entry.furthest("plays") == 25
-    assert entry.slowest() == {"plays": 10, "ads": 25}
-
-
-def test_without_an_entry_there_is_none(tmp_path):
-    assert read_batch(tmp_path, 0) is None
-    write_entry(tmp_path, 0, ("plays", 10))
-    assert read_batch(tmp_path, 1) is None
-
-
-@pytest.mark.parametrize("text", ["", "v1", "v1\n{}", "v9\n{}\n{}"])
-def test_a_damaged_entry_is_an_error(tmp_path, text):
-    (tmp_path / "offsets").mkdir()
-    (tmp_path / "offsets/3").write_text(text)
-    with pytest.raises(RunError, match="the offset log's entry 3 is damaged") as raised:
-        read_batch(tmp_path, 3)
-    assert raised.value.where == str(tmp_path)
-
-
-def test_the_first_batch_begins_before_the_first_slice(tmp_path, routes):
-    write_entry(tmp_path, 0, ("plays", 10))
-    assert slices_taken(routes, None, read_batch(tmp_path, 0)) == [taken("plays", 0, 10)]
+def test_the_first_batch_begins_before_the_first_slice(routes):
+    assert slices_taken(routes, None, offsets({"plays": (10,)})) == [taken("plays", 0, 10)]
 
 
 def test_the_last_slice_ends_at_the_end_of_all(routes):
@@ -136,28 +94,6 @@ def test_however_uses_advance_each_slice_is_taken_once(routes, batches, finish):
         ]
         reached = max(a for a, use in zip(at, USES, strict=True) if use == source)
         assert mine == list(pairwise(FRONTIERS))[:reached]
-
-
-@pytest.mark.parametrize("look", [oldest_entry, latest_entry, committed_entry])
-def test_an_entry_that_spark_purges_while_it_is_looked_for_is_passed_over(
-    tmp_path, monkeypatch, look
-):
-    for batch in range(3):
-        write_entry(tmp_path, batch, ("plays", 10 * batch))
-        (tmp_path / "commits").mkdir(exist_ok=True)
-        (tmp_path / "commits" / str(batch)).touch()
-    read, purged = Path.read_text, []
-
-    def late(self, *args):
-        if self.parent.name == "offsets" and not purged:
-            purged.append(int(self.name))
-            self.unlink()
-        return read(self, *args)
-
-    monkeypatch.setattr(Path, "read_text", late)
-    expected = {10, 0} if look is oldest_entry else {10}
-    assert look(tmp_path).furthest("plays") in expected - {10 * batch for batch in purged}
-    assert purged
 
 
 def test_an_entry_that_names_a_source_the_run_does_not_read_is_an_error(routes):

@@ -67,7 +67,7 @@ class Run:
         return list(self.at.values())
 
     def _next(self, source: str, at: int) -> int:
-        route = Route({"run": str(self.folder.path), "source": source})
+        route = Route(self.folder.path, source)
         released = read_released(self.folder.path, source)
         return route.next(Offset(source, at), released, lambda *_: None).frontier
 

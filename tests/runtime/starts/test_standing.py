@@ -10,7 +10,7 @@ import pytest
 
 from tests.connectors.archives.archives import open_local
 from tests.planning.test_manifest import manifest
-from tidemill.config.sink import SinkPin
+from tidemill.config.pins import SinkPin
 from tidemill.connectors.sinks.contract import SinkRun, open_places
 from tidemill.connectors.sinks.iceberg.commit import BatchStamp
 from tidemill.connectors.sinks.iceberg.section import table_pin
@@ -19,7 +19,7 @@ from tidemill.errors import PlanError
 from tidemill.planning.offsets import Offset
 from tidemill.runfolder.folder import RunFolder
 from tidemill.runfolder.journal import Repeat, write_journal
-from tidemill.runtime.driving.taken_slices import read_batch
+from tidemill.runfolder.offset_log import read_batch
 from tidemill.runtime.registry import BatchRecord, Registry
 from tidemill.runtime.starts.standing import require_checkpoint, stamp_of
 

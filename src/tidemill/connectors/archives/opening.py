@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from tidemill.errors import ConfigError, RunError
 from tidemill.rows.columns import EXTRA, RAW, REASON
+from tidemill.storage.location import Location
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -116,9 +117,7 @@ def is_kept(manifest: Manifest, path: Callable[[str], Path]) -> bool:
 
 
 def _put(path: Path, content: bytes) -> None:
-    draft = path.with_suffix(".tmp")
-    draft.write_bytes(content)
-    draft.replace(path)
+    Location.of(path).write(content)
 
 
 def reopen_reader(pin: SourcePin, path: Path, properties: dict[str, str]) -> ArchiveReader:

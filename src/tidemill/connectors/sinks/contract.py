@@ -26,7 +26,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidemill.config.sink import SINKS, SinkPin, SinkSection
+from tidemill.config.pins import SinkPin
+from tidemill.config.sink import SINKS, SinkSection
 from tidemill.errors import PlanError, RunError
 
 if TYPE_CHECKING:

@@ -20,6 +20,7 @@ from tidemill.connectors.sinks.contract import (
     result,
 )
 from tidemill.connectors.sinks.iceberg.credentials import Vending
+from tidemill.errors import errors_told
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
@@ -100,6 +101,10 @@ class BatchWriter:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Executor."""
+        with errors_told():
+            yield from self._write(batches)
+
+    def _write(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         opened = {name: target.open(name) for name, target in self.targets.items()}
         for batch in batches:
             for name, rows in self._split(batch):

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from tidemill.planning.analysis import PipelineFacts
 from tidemill.runtime.code.lookout import Looked
+from tidemill.storage.location import Location
 
 _KEEP = 200
 
@@ -56,14 +57,11 @@ def forget(home: Path, fingerprint: str) -> None:
 def remember(home: Path, fingerprint: str, known: KnownCode) -> None:
     """Keep it, and forget the oldest when there are many. Where nothing can be kept, it is not."""
     path = _path(home, fingerprint)
-    draft = path.with_suffix(".tmp")
     with contextlib.suppress(OSError):
-        _write(path, draft, known)
-    with contextlib.suppress(OSError):
-        draft.unlink(missing_ok=True)
+        _write(path, known)
 
 
-def _write(path: Path, draft: Path, known: KnownCode) -> None:
+def _write(path: Path, known: KnownCode) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     value = {
         "streams": known.streams,
@@ -71,8 +69,7 @@ def _write(path: Path, draft: Path, known: KnownCode) -> None:
         "facts": known.facts.to_json(),
         "looked": known.looked.to_json(),
     }
-    draft.write_text(json.dumps(value), "utf-8")
-    draft.replace(path)
+    Location.of(path).write(json.dumps(value))
     entries = sorted(path.parent.glob("*.json"), key=lambda entry: entry.stat().st_mtime)
     for old in entries[:-_KEEP]:
         old.unlink(missing_ok=True)

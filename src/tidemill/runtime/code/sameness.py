@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from tidemill.errors import RunError
 from tidemill.planning.behaviour import describe_difference, first_difference
+from tidemill.runfolder.offset_log import has_log
 from tidemill.runtime.code.analyst import analyse
 from tidemill.runtime.code.cache import forget
 from tidemill.runtime.code.loading import load_pipeline
@@ -52,7 +53,7 @@ def require_same(
 def _refusal(work: Work, what: str) -> RunError:
     """A run that has not begun had a plan that was wrong: the next plan looks at the code again."""
     run, name = work.manifest.run, work.manifest.pipeline
-    if (work.folder.checkpoint / "offsets").exists():
+    if has_log(work.folder.checkpoint):
         return RunError(
             f"the code of {name!r} does something else since the run was planned: {what}",
             where=f"run {run}",

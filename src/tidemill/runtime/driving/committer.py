@@ -14,19 +14,15 @@ from tidemill.connectors.sinks.arranging import arrange
 from tidemill.connectors.sinks.writing import RESULT_DDL, BatchWriter
 from tidemill.errors import RunError, SourceError
 from tidemill.folds.state import StateFiles
-from tidemill.iceberg.durable import sync_files
 from tidemill.reading.sidefile import Counts, read_side_files, remove_side_files
 from tidemill.rows.verdict import is_dead
+from tidemill.runfolder.offset_log import entry_path, read_batch
 from tidemill.runtime.driving.rewind import require_same
-from tidemill.runtime.driving.taken_slices import (
-    TakenSlice,
-    forget_slices,
-    read_batch,
-    slices_taken,
-)
+from tidemill.runtime.driving.taken_slices import TakenSlice, forget_slices, slices_taken
 from tidemill.runtime.registry import BatchRecord
 from tidemill.runtime.starts.recovery import not_given_aside
 from tidemill.runtime.starts.standing import stamp_of
+from tidemill.storage.disk import sync_files
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -118,7 +114,7 @@ class Committer:
         """What says where the batch begins and ends must not be lost once a table has the batch."""
         sync_files(
             [
-                self.folder.checkpoint / "offsets" / str(batch),
+                entry_path(self.folder.checkpoint, batch),
                 *(self._routes[each.source].ledger.path(each.start.frontier) for each in taken),
             ]
         )

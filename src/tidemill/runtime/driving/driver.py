@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import threading
 import time
 from collections.abc import Callable, Hashable
@@ -12,18 +11,19 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from tidemill import errors
-from tidemill.errors import RunError, TidemillError
-from tidemill.planning.offsets import committed_entry
+from tidemill.errors import RunError, TidemillError, find_error
 from tidemill.planning.requests import Goal
 from tidemill.runfolder.control import Control, read_control, update_control
+from tidemill.runfolder.folder import SPARK_LOG
 from tidemill.runfolder.lag import read_lag
+from tidemill.runfolder.offset_log import committed_entry
 from tidemill.runtime.driving.rewind import prepare_start
 from tidemill.runtime.driving.steps import StepWatch
 from tidemill.runtime.driving.throttle import Throttle
 from tidemill.runtime.driving.watchdog import Patience, Step, Watchdog, WorkMeter
 from tidemill.runtime.plans.feeds import has_feed, is_past
 from tidemill.runtime.registry import BatchRecord, Registry, RunState
+from tidemill.storage.location import Location
 from tidemill.types import FOREVER_MICROS
 
 if TYPE_CHECKING:
@@ -43,10 +43,6 @@ _ENDING = 30.0
 """Seconds for a query to end whose run has failed."""
 _PYTHON = re.compile(r"^(?!java|org\.|py4j|Caused)[\w.]*(?:Error|Exception|Exit)\b.*")
 _JAVA = re.compile(r"^(?:Caused by: )?[\w.$]+(?:Error|Exception): .+")
-_OURS = re.compile(
-    r"tidemill\.errors\.(\w+): (.*?)(?:\n\s*\n|\n\s+at |\n\w+\.|\n\s*SQLSTATE|\n===|\Z)",
-    re.DOTALL,
-)
 
 
 @dataclass
@@ -116,7 +112,8 @@ class Driver:
             finally:
                 self._end(query)
         if state is RunState.FINISHED:
-            shutil.rmtree(self.folder.path / "side", ignore_errors=True)
+            with suppress(OSError):
+                Location(self.folder.side).remove_folder()
         return state
 
     def stop(self) -> None:
@@ -297,7 +294,7 @@ class Driver:
             )
         return RunError(
             f"Spark does not answer any more: {error}",
-            where=str(self.folder.path / "spark.log"),
+            where=str(self.folder.path / SPARK_LOG),
             fix=f"the log may say why its JVM ended; then 'tidemill resume {self.manifest.run}'",
         )
 
@@ -307,11 +304,9 @@ class Driver:
             return self._failure
         failure = self._failure
         text = str(error) if failure is None else f"{error}\n{type(failure).__name__}: {failure}"
-        found = _OURS.search(text)
-        if found:
-            family = getattr(errors, found[1], RunError)
-            message, _, fix = found[2].partition("\n  fix: ")
-            return family(message.strip(), fix=fix.strip())
+        found = find_error(text)
+        if found is not None:
+            return found
         return RunError(
             f"the query failed: {_cause(text)}",
             fix=f"correct the cause, then 'tidemill resume {self.manifest.run}'; "

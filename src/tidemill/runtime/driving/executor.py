@@ -18,6 +18,7 @@ from tidemill.iceberg.catalog import open_catalog
 from tidemill.planning.requests import Goal
 from tidemill.reading.slicing import Slicing
 from tidemill.runfolder.control import update_control
+from tidemill.runfolder.folder import SPARK_LOG
 from tidemill.runfolder.lease import hold_lease, is_watched, record_jvm
 from tidemill.runfolder.phases import read_course
 from tidemill.runtime.code.sameness import require_same
@@ -134,7 +135,7 @@ def _drive(
         manifest.shuffles,
         manifest.run,
         modules=work.loaded.base,
-        log=work.folder.path / "spark.log",
+        log=work.folder.path / SPARK_LOG,
         warm=True,
         record=manifest.ends,
     )

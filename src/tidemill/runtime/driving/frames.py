@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from functools import partial, reduce
 from typing import TYPE_CHECKING
@@ -15,6 +14,7 @@ from tidemill.folds.packing import PACK_TIME, PACKED, Pack
 from tidemill.folds.runner import Delivery, Place
 from tidemill.folds.watermark import Clock
 from tidemill.reading.marks import lifted_stream, marked_stream
+from tidemill.reading.options import SourceOptions
 from tidemill.reading.transform import Lifting
 from tidemill.rows.columns import MARK, stream_schema
 from tidemill.runtime.code.analyst import call_pipeline
@@ -40,20 +40,16 @@ class Work:
     manifest: Manifest
     folder: RunFolder
 
-    def options(self, source: str) -> dict[str, str]:
+    def options(self, source: str) -> SourceOptions:
         """The data source's options; the same ones make the driver's own readers."""
-        catalog = self.loaded.config.catalog.properties(self.loaded.base)
         stream = self.manifest.sources[source].stream
-        client = client_settings(self.loaded, stream)
-        root = feed_root(self.loaded, stream)
-        return {
-            **({} if root is None else {"root": root}),
-            "client": json.dumps(client),
-            "run": str(self.folder.path),
-            "source": source,
-            "side": self.folder.side,
-            "catalog": json.dumps(catalog),
-        }
+        return SourceOptions(
+            run=self.folder.path,
+            source=source,
+            catalog=self.loaded.config.catalog.properties(self.loaded.base),
+            client=client_settings(self.loaded, stream),
+            root=feed_root(self.loaded, stream),
+        )
 
     def lift(self, spark: SparkSession, source: str, columns: list[str], pack: Pack) -> DataFrame:
         """A source's rows as packs for the one fold that reads it."""

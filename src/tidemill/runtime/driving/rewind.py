@@ -6,7 +6,6 @@ What those batches gave to tables stays: their commits are stamped, and a repeat
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,8 +15,15 @@ from tidemill.folds.state import StateFiles
 from tidemill.planning.cuts import repeats_watermarks
 from tidemill.planning.offsets import BatchOffsets
 from tidemill.runfolder.control import read_control
+from tidemill.runfolder.folder import SPARK_STATE
 from tidemill.runfolder.journal import Repeat, read_repeats, write_journal
-from tidemill.runtime.driving.taken_slices import read_batch
+from tidemill.runfolder.offset_log import (
+    begun_batches,
+    committed_batches,
+    read_batch,
+    remove_after,
+    remove_commit,
+)
 from tidemill.types import FOREVER_MICROS
 
 if TYPE_CHECKING:
@@ -41,7 +47,7 @@ def rewind(folder: RunFolder, manifest: Manifest, batch: int | None) -> Rewound:
 
     It may go back further: to a batch from which Spark comes to the same watermarks again.
     """
-    committed = _committed(folder)
+    committed = committed_batches(folder.checkpoint)
     whole = [n for n in committed if _is_whole(folder, manifest, n)]
     if batch is None:
         batch = whole[-1] if whole else None
@@ -69,8 +75,8 @@ def _go_back(
         if number > chosen
     }
     write_journal(folder.path, repeats)  # before anything is removed
-    _remove_after(folder.checkpoint, chosen)
-    _remove_versions(folder.checkpoint / "state", chosen + 1)
+    remove_after(folder.checkpoint, chosen)
+    _remove_versions(folder.checkpoint / SPARK_STATE, chosen + 1)
     files = StateFiles(folder.state)
     for operator in files.operators():
         for number in files.batches(operator):
@@ -87,7 +93,7 @@ def prepare_start(folder: RunFolder, manifest: Manifest) -> None:
     and nothing tells that the run is at its end, (2) batches of a rewound run are still to repeat,
     or (3) a recovery has to meet the cuts of a lost run.
     """
-    numbers = sorted(_numbers(folder.checkpoint / "offsets"))
+    numbers = begun_batches(folder.checkpoint)
     if not numbers:
         return
     last, entries = numbers[-1], _entries(folder, manifest)
@@ -95,7 +101,7 @@ def prepare_start(folder: RunFolder, manifest: Manifest) -> None:
     if is_recovering or max(entries) > last:
         possible = [
             n
-            for n in (-1, *_committed(folder))
+            for n in (-1, *committed_batches(folder.checkpoint))
             if (n + 1 in numbers and n < last)
             and _is_faithful(entries, n, manifest, whole=is_recovering)
             and (n < 0 or _is_whole(folder, manifest, n))
@@ -104,8 +110,8 @@ def prepare_start(folder: RunFolder, manifest: Manifest) -> None:
             _go_back(folder, manifest, possible[-1], entries)
         elif max(entries) > last or len(manifest.sources) > 1:
             raise _unfaithful(manifest, last, [])
-    elif last in _committed(folder) and is_at_end(entries[last]):
-        _remove(folder.checkpoint / "commits", last)
+    elif last in committed_batches(folder.checkpoint) and is_at_end(entries[last]):
+        remove_commit(folder.checkpoint, last)
 
 
 def is_at_end(entry: BatchOffsets) -> bool:
@@ -144,7 +150,7 @@ def _entries(folder: RunFolder, manifest: Manifest) -> dict[int, BatchOffsets]:
         )
         for number, found in read_repeats(folder.path).items()
     }
-    logged = {n: read_batch(folder.checkpoint, n) for n in _numbers(folder.checkpoint / "offsets")}
+    logged = {n: read_batch(folder.checkpoint, n) for n in begun_batches(folder.checkpoint)}
     known = {number: entry for number, entry in logged.items() if entry is not None}
     last = max(known, default=-1)
     later = {number: found for number, found in repeats.items() if number > last}
@@ -167,12 +173,6 @@ def _is_faithful(
     if any(entries[n].watermark < 0 for n in range(batch + 1, max(entries) + 1)):
         return True  # an earlier version did not note them
     return repeats_watermarks(entries, batch + 1, manifest.delays, whole=whole)
-
-
-def _committed(folder: RunFolder) -> list[int]:
-    """Batches one could go back to: finished, and still in the offset log."""
-    logged = set(_numbers(folder.checkpoint / "offsets"))
-    return sorted(logged & set(_numbers(folder.checkpoint / "commits")))
 
 
 def _is_whole(folder: RunFolder, manifest: Manifest, batch: int) -> bool:
@@ -218,27 +218,6 @@ def _require_together(entry: BatchOffsets, batch: int) -> None:
             "be told apart when it runs again",
             fix=f"go back to batch {batch} or a later one",
         )
-
-
-def _numbers(folder: Path) -> Iterator[int]:
-    yield from (int(path.name) for path in folder.glob("[0-9]*") if path.name.isdecimal())
-
-
-def _remove_after(checkpoint: Path, batch: int) -> None:
-    """Newest first, commit before offsets: a rewind that dies leaves a checkpoint Spark takes.
-
-    Of the next batch the offsets stay.
-    """
-    logs = [checkpoint / "commits", checkpoint / "offsets"]
-    numbers = {number for log in logs for number in _numbers(log) if number > batch}
-    for number in sorted(numbers, reverse=True):
-        for log in logs if number > batch + 1 else logs[:1]:
-            _remove(log, number)
-
-
-def _remove(log: Path, number: int) -> None:
-    (log / f".{number}.crc").unlink(missing_ok=True)
-    (log / str(number)).unlink(missing_ok=True)
 
 
 def _remove_versions(folder: Path, version: int) -> None:

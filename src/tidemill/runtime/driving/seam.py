@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 from tidemill.connectors.archives.opening import archive_of, keep_metadata, open_reader
 from tidemill.connectors.logs.kafka.log import LogAway
 from tidemill.iceberg.catalog import open_catalog
-from tidemill.planning.offsets import latest_entry, oldest_entry
 from tidemill.planning.slices import DEFAULT_SLICE_ROWS, cut_by_rows
 from tidemill.runfolder.lag import write_waiting
-from tidemill.runfolder.phases import Course, Extension, metadata_path, read_course, write_course
+from tidemill.runfolder.offset_log import latest_entry, oldest_entry
+from tidemill.runfolder.phases import Course, Extension, read_course, write_course
 from tidemill.runtime.plans.liveplan import archive_leg, is_kafka, open_log, require_seam
 from tidemill.types import from_micros
 
@@ -107,7 +107,7 @@ class SeamWatch:
         for name, pin in pins.items():
             if pin.archive is not None:
                 archive_of(pin.archive).hold(pin.archive, catalog, self.manifest.run, _KEPT)
-            keep_metadata(pin, catalog, metadata_path(self.folder.path, name, number))
+            keep_metadata(pin, catalog, self.folder.table(name, number))
             extents += [e for _, e in open_reader(pin, catalog).extents(low, high)]
         widest = from_micros(self.manifest.misalignment) - from_micros(0)
         boundaries = cut_by_rows((low, high), extents, DEFAULT_SLICE_ROWS, widest)

@@ -6,8 +6,8 @@ import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from tidemill.planning.offsets import committed_entry
 from tidemill.runfolder.control import read_control, update_control
+from tidemill.runfolder.offset_log import committed_entry
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming import StreamingQuery

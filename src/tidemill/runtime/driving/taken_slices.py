@@ -1,4 +1,4 @@
-"""Spark's offset log on disk: the entry of a batch, and the slices that are new in it."""
+"""The slices that are new in a batch, and those that no batch can need again."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tidemill.errors import RunError
-from tidemill.planning.offsets import BatchOffsets, Offset, oldest_entry, parse_entry
+from tidemill.planning.offsets import BatchOffsets, Offset
+from tidemill.runfolder.offset_log import oldest_entry
 
 if TYPE_CHECKING:
     from tidemill.reading.route import Route
@@ -21,15 +22,6 @@ class TakenSlice:
     source: str
     start: Offset
     end: Offset
-
-
-def read_batch(checkpoint: Path, batch: int) -> BatchOffsets | None:
-    """The entry of a batch, or None if there is none."""
-    try:
-        text = (checkpoint / "offsets" / str(batch)).read_text("utf-8")
-    except FileNotFoundError:
-        return None
-    return parse_entry(text, batch, str(checkpoint))
 
 
 def slices_taken(

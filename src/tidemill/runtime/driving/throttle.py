@@ -5,10 +5,9 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from tidemill.planning.offsets import latest_entry
 from tidemill.runfolder.control import read_control, update_control
+from tidemill.runfolder.offset_log import latest_entry, read_batch
 from tidemill.runfolder.phases import Course, read_course
-from tidemill.runtime.driving.taken_slices import read_batch
 
 if TYPE_CHECKING:
     from tidemill.planning.manifest import Manifest

@@ -12,11 +12,11 @@ from tidemill.connectors.logs.files.root import Root
 from tidemill.errors import ConfigError, PlanError, nearest
 from tidemill.planning.feed import EASE
 from tidemill.planning.manifest import FeedPin, LivePin
-from tidemill.planning.offsets import latest_entry
 from tidemill.planning.plan import Beginning
 from tidemill.records.decoding import Format, arrow_schema
 from tidemill.rows.columns import INGEST_TIME, OFFSET, PARTITION
 from tidemill.runfolder.lag import read_lag
+from tidemill.runfolder.offset_log import latest_entry
 from tidemill.types import micros_of
 
 if TYPE_CHECKING:

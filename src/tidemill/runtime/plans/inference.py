@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tidemill.errors import PlanError
+from tidemill.storage.location import Location
 
 if TYPE_CHECKING:
     from tidemill.config.loader import LoadedConfig
@@ -43,9 +44,7 @@ def pinned_path(loaded: LoadedConfig, stream: str) -> Path:
 def pin_columns(path: Path, text: str) -> None:
     """Keep columns, whole."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_suffix(".tmp")
-    draft.write_text(text + "\n", "utf-8")
-    draft.replace(path)
+    Location.of(path).write(text + "\n")
 
 
 def infer_columns(values: list[bytes | None], event_time: str) -> str:

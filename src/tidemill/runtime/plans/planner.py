@@ -35,6 +35,7 @@ from tidemill.runtime.code.cache import KnownCode, digest, recall, remember
 from tidemill.runtime.code.loading import fingerprint, load_pipeline
 from tidemill.runtime.code.lookout import Looked, Seen, watching
 from tidemill.runtime.plans.pinning import check_columns, narrow, pin_source, snapshot_ages
+from tidemill.runtime.spark.settings import local_cores
 from tidemill.types import TimeRange, from_micros, micros_of, show_duration, show_instant, to_micros
 
 if TYPE_CHECKING:
@@ -65,7 +66,8 @@ def make_plan(
 ) -> BackfillPlan:
     """The dry run. ``now`` is frozen by the caller; Spark starts only for code not seen before."""
     config = require_pipeline(loaded, request.pipeline)
-    shuffles(loaded.config.spark)  # a setting that is no number is refused before Spark starts
+    # A setting that is no number is refused before Spark starts.
+    shuffles(loaded.config.spark, local_cores())
     catalog = open_metadata(loaded)
     code = code_fingerprint(loaded, request.pipeline)
     known = recall(loaded.home, code)

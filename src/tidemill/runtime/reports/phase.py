@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tidemill.errors import RunError
-from tidemill.planning.offsets import latest_entry
 from tidemill.runfolder.lag import Lag, read_lag, with_times
+from tidemill.runfolder.offset_log import latest_entry
 from tidemill.runfolder.phases import Course, read_course
 from tidemill.types import SECOND, from_micros, show_instant
 

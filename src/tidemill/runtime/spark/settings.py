@@ -7,6 +7,7 @@ must mean what it meant when the run was planned.
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -22,6 +23,11 @@ if TYPE_CHECKING:
 
     from tidemill.config.spark import SparkConfig
     from tidemill.planning.manifest import Manifest
+
+
+def local_cores() -> int:
+    """How many cores this machine has: what ``local[*]`` means."""
+    return os.cpu_count() or 1
 
 
 @dataclass

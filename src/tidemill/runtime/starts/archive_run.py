@@ -23,6 +23,7 @@ from tidemill.planning.manifest import Leg, Manifest, SourcePin
 from tidemill.planning.resources import parallelism, shuffles
 from tidemill.runtime.plans.liveplan import open_log, require_same_topic, require_seam
 from tidemill.runtime.plans.logs import kafka_pin
+from tidemill.runtime.spark.settings import local_cores
 from tidemill.types import BEGINNING, FOREVER, MILLISECOND, micros_of, show_duration, to_micros
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
 
     from tidemill.config.loader import LoadedConfig
-    from tidemill.config.sink import SinkPin
+    from tidemill.config.pins import SinkPin
 
 NAME = "archive"
 """What the registry calls these runs, where others have their pipeline's name."""
@@ -73,8 +74,8 @@ def capture_manifest(
         sinks={name: _sink(loaded, pin) for name, pin in pins.items()},
         late_table="",
         dead_table="",
-        parallelism=parallelism(loaded.config.spark),
-        shuffles=shuffles(loaded.config.spark),
+        parallelism=parallelism(loaded.config.spark, local_cores()),
+        shuffles=shuffles(loaded.config.spark, local_cores()),
         ends=False,
         misalignment=_WIDEST,
         code=False,

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from tidemill.connectors.sinks.stamp import BatchStamp, difference
 from tidemill.errors import PlanError
 from tidemill.runfolder.journal import read_journal
-from tidemill.runtime.driving.taken_slices import read_batch
+from tidemill.runfolder.offset_log import last_batch, read_batch
 from tidemill.runtime.starts.naming import show_options
 from tidemill.types import from_micros, show_instant
 
@@ -72,7 +72,7 @@ def require_checkpoint(
         number, frontier = newest
         known = _known_frontiers(folder, number)
         what = f"the registry knows batch {number}"
-        if known is None and number > _last(folder):
+        if known is None and number > last_batch(folder.checkpoint):
             raise _older(manifest, what, _beyond(folder), _way_out(manifest, places, bool(stamps)))
         if known is not None and min(known.values()) != frontier:
             wrong = "in the checkpoint it ends elsewhere"
@@ -91,7 +91,7 @@ def _contradiction(folder: RunFolder, stamp: BatchStamp) -> str | None:
             if stamp.is_same(known)
             else f"the checkpoint has another: {difference(stamp, known)}"
         )
-    if stamp.batch <= _last(folder):
+    if stamp.batch <= last_batch(folder.checkpoint):
         return None  # Spark keeps the entries of the last batches only
     known_ends = _journal(folder).get(stamp.batch)
     if known_ends is None:
@@ -103,7 +103,7 @@ def _known_frontiers(folder: RunFolder, batch: int) -> dict[str, int] | None:
     entry = read_batch(folder.checkpoint, batch)
     if entry is not None:
         return entry.slowest()
-    return _journal(folder).get(batch) if batch > _last(folder) else None
+    return _journal(folder).get(batch) if batch > last_batch(folder.checkpoint) else None
 
 
 def _journal(folder: RunFolder) -> dict[int, dict[str, int]]:
@@ -112,17 +112,12 @@ def _journal(folder: RunFolder) -> dict[int, dict[str, int]]:
     A rewind leaves the entry of the first batch that it noted; a checkpoint without it is older.
     """
     journal = read_journal(folder.path)
-    return journal if journal and min(journal) <= _last(folder) else {}
+    return journal if journal and min(journal) <= last_batch(folder.checkpoint) else {}
 
 
 def _beyond(folder: RunFolder) -> str:
-    last = _last(folder)
+    last = last_batch(folder.checkpoint)
     return "the checkpoint has none" if last < 0 else f"the checkpoint ends with batch {last}"
-
-
-def _last(folder: RunFolder) -> int:
-    found = (folder.checkpoint / "offsets").glob("[0-9]*")
-    return max((int(path.name) for path in found if path.name.isdecimal()), default=-1)
 
 
 def _older(manifest: Manifest, what: str, wrong: str, way_out: str) -> PlanError:

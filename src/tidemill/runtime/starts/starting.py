@@ -13,8 +13,10 @@ from tidemill.errors import PlanError, RunError
 from tidemill.iceberg.catalog import open_catalog
 from tidemill.planning.manifesting import pipeline_manifest
 from tidemill.runfolder.folder import RunFolder, new_run_id
+from tidemill.runfolder.offset_log import has_log
 from tidemill.runtime.plans.planner import make_plan
 from tidemill.runtime.registry import open_registry
+from tidemill.runtime.spark.settings import local_cores
 from tidemill.runtime.starts.beginning import is_begun, write_run
 from tidemill.runtime.starts.guards import one_start_at_a_time, require_only_live_run, require_place
 from tidemill.runtime.starts.naming import asked_of, check_name, find_named
@@ -56,7 +58,7 @@ class Starter:
         """Fix a plan as a new run, if its place is free."""
         if name is not None:
             check_name(name)
-        made = pipeline_manifest(self.loaded, plan, new_run_id(plan.created))
+        made = pipeline_manifest(self.loaded, plan, new_run_id(plan.created), local_cores())
         made = replace(made, name=name, asked=asked_of(plan.request))
         with one_start_at_a_time(self.loaded.home):
             require_place(self._sink_run(made, open_catalog(self.loaded)), plan.request)
@@ -76,7 +78,7 @@ class Starter:
         if name is not None:
             check_name(name)
         first = plan(datetime.now(UTC))
-        draft = pipeline_manifest(self.loaded, first, new_run_id(first.created))
+        draft = pipeline_manifest(self.loaded, first, new_run_id(first.created), local_cores())
         places = open_places(self._sink_run(draft, catalog))
         require_stamps(draft, places)
         with contextlib.suppress(RunError):
@@ -91,7 +93,7 @@ class Starter:
             require_only_live_run(draft, home, lost)
             last = find_lost(places, draft, lost)  # nobody adds to it any more
             final = plan(output_start(last, first))
-            made = recover(pipeline_manifest(self.loaded, final, draft.run), last)
+            made = recover(pipeline_manifest(self.loaded, final, draft.run, local_cores()), last)
             made = replace(made, name=name, asked=asked_of(final.request))
             takeover.require_same_code(made, last.end.code)
             made = takeover.inherit(made, catalog)
@@ -148,7 +150,7 @@ class Starter:
 def _require_lost(folder: RunFolder) -> None:
     """Who names no run means one whose checkpoint is gone, not one that can simply go on."""
     run = folder.path.name
-    if (folder.checkpoint / "offsets").exists():
+    if has_log(folder.checkpoint):
         raise PlanError(
             f"the latest run {run} has its folder and its checkpoint: it is not lost",
             fix=f"'tidemill resume {run}' goes on exactly where it was; if that is refused, "

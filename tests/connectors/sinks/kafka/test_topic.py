@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from tidemill.config.sink import SinkPin
+from tidemill.config.pins import SinkPin
 from tidemill.connectors.sinks.contract import SinkRun, open_places, open_sinks
 from tidemill.connectors.sinks.iceberg.section import IcebergSink
 from tidemill.connectors.sinks.kafka.producing import TopicTarget

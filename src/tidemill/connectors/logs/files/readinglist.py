@@ -9,7 +9,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,8 @@ from typing import Any
 from tidemill.connectors.logs.files.root import FoundFile
 from tidemill.errors import RunError
 from tidemill.planning.offsets import Offset
+from tidemill.runfolder.folder import READING_LISTS
+from tidemill.storage.location import Location
 
 
 @dataclass(frozen=True)
@@ -67,41 +68,33 @@ class ReadingLists:
 
     def __init__(self, run: Path, source: str) -> None:
         """``run`` is the run's folder."""
-        self.folder = run / "requests" / source
+        self.folder = Location.of(run) / READING_LISTS / source
 
     def keep(self, start: int, end: Offset, requests: list[ListedRequest]) -> None:
         """Write a slice's list down, before the slice is decided; the first one holds."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        path = self._path(start, end)
-        draft = path.with_suffix(f".{os.getpid()}.tmp")
-        draft.write_text(json.dumps([request.to_json() for request in requests]), "utf-8")
-        try:
-            os.link(draft, path)
-        except FileExistsError:
-            pass
-        finally:
-            draft.unlink()
+        kept = json.dumps([request.to_json() for request in requests])
+        self._place(start, end).write_first(kept)
 
     def of(self, start: int, end: Offset) -> list[ListedRequest]:
         """The list of a slice."""
-        path = self._path(start, end)
+        place = self._place(start, end)
         try:
-            kept = json.loads(path.read_text("utf-8"))
+            kept = json.loads(place.read_text())
             return [ListedRequest.from_json(request) for request in kept]
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise RunError(
                 f"the files of a decided slice cannot be told: {error}",
-                where=str(path),
+                where=str(place),
                 fix="restore the run's folder from a copy, or start a new run",
             ) from None
 
     def forget(self, before: int) -> None:
         """Remove the lists of slices that begin before this frontier."""
-        for path in self.folder.glob("*.json"):
-            if int(path.name.partition("@")[0]) < before:
-                path.unlink(missing_ok=True)
+        for name in self.folder.names():
+            if name.endswith(".json") and int(name.partition("@")[0]) < before:
+                (self.folder / name).remove()
 
-    def _path(self, start: int, end: Offset) -> Path:
+    def _place(self, start: int, end: Offset) -> Location:
         """Two who decide at once may come to different ends; each end has its own list."""
         text = json.dumps(end.to_json(), sort_keys=True)
         return self.folder / f"{start}@{hashlib.sha256(text.encode()).hexdigest()[:16]}.json"

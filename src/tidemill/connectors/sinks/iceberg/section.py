@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field, field_validator
 
+from tidemill.config.pins import SinkPin
 from tidemill.config.places import table_key
-from tidemill.config.sink import Place, SinkPin, SinkSection
+from tidemill.config.sink import Place, SinkSection
 from tidemill.errors import PlanError
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pyiceberg.manifest import DataFile
     from pyiceberg.table import Table
 
-    from tidemill.config.sink import SinkPin
+    from tidemill.config.pins import SinkPin
     from tidemill.connectors.sinks.iceberg.commit import Followed
     from tidemill.connectors.sinks.stamp import BatchStamp
     from tidemill.planning.manifest import SourcePin

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field, field_validator
 
+from tidemill.config.pins import SinkPin
 from tidemill.config.places import topic_places
-from tidemill.config.sink import Columns, Place, SinkPin, SinkSection
+from tidemill.config.sink import Columns, Place, SinkSection
 from tidemill.errors import PlanError
 from tidemill.planning.messages import check_messages
 

@@ -10,15 +10,15 @@ from tidemill.connectors.sinks.contract import Sink, SinkRun
 from tidemill.connectors.sinks.kafka.producing import TopicTarget, require_topic
 from tidemill.errors import RunError
 from tidemill.planning.messages import MessageShape
+from tidemill.runfolder.folder import SENT
+from tidemill.storage.location import Location
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tidemill.config.sink import SinkPin
+    from tidemill.config.pins import SinkPin
     from tidemill.connectors.sinks.kafka.section import KafkaSink
     from tidemill.connectors.sinks.stamp import BatchStamp
-
-_NAME = "topics.json"
 
 
 class KafkaTopic(Sink):
@@ -62,18 +62,18 @@ class SentNote:
 
     def __init__(self, folder: Path) -> None:
         """``folder`` is the run's."""
-        self._path = folder / _NAME
+        self._file = Location.of(folder) / SENT
 
     def sent(self) -> int:
         """The last batch whose messages are all in the topics, or −1."""
         try:
-            return int(json.loads(self._path.read_text("utf-8"))["batch"])
+            return int(json.loads(self._file.read_text())["batch"])
         except FileNotFoundError:
             return -1
         except (ValueError, KeyError, TypeError):
             raise RunError(
                 "the file that says which messages are sent is damaged",
-                where=str(self._path),
+                where=str(self._file),
                 fix="delete it: the last batch's messages are written again, with the same ids",
             ) from None
 
@@ -81,7 +81,5 @@ class SentNote:
         """Write down that a batch is sent; returns whether it was news."""
         if batch <= self.sent():
             return False
-        draft = self._path.with_suffix(".tmp")
-        draft.write_text(json.dumps({"batch": batch}), "utf-8")
-        draft.replace(self._path)
+        self._file.write(json.dumps({"batch": batch}))
         return True

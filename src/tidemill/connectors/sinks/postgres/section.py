@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 
-from tidemill.config.sink import Columns, Place, SinkPin, SinkSection
+from tidemill.config.pins import SinkPin
+from tidemill.config.sink import Columns, Place, SinkSection
 from tidemill.errors import PlanError
 
 if TYPE_CHECKING:

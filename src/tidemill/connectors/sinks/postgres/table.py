@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from psycopg import Connection
     from psycopg.sql import Composed, Identifier
 
-    from tidemill.config.sink import SinkPin
+    from tidemill.config.pins import SinkPin
     from tidemill.connectors.sinks.postgres.section import PostgresSink
 
 _STAMPS = "tidemill_stamps"

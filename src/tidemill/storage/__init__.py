@@ -1,0 +1,1 @@
+"""Files by their URI: read, written whole, written first, put on the disk."""
