@@ -9,6 +9,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from tidemill.cli.options import redact
+from tidemill.connectors.logs.contract import home_of
+from tidemill.planning.manifest import LOG_ALONE
 from tidemill.types import SECOND, from_micros, show_duration, show_instant
 
 if TYPE_CHECKING:
@@ -59,16 +61,15 @@ def show_plan(plan: BackfillPlan, every: bool) -> None:
 
 def _show_source(out: Console, name: str, pin: SourcePin, late: str) -> None:
     snapshot = f"snapshot {pin.snapshot}" if pin.kind == "iceberg" else f"{len(pin.files)} files"
-    snapshot = "no archive yet" if pin.kind == "kafka" else snapshot
+    snapshot = "no archive yet" if pin.kind == LOG_ALONE else snapshot
     where = escape(f" where {redact(pin.where)}") if pin.where else ""
     out.print(f"[bold]{name}[/]  {pin.location}{where}  [dim]{snapshot}[/]")
     out.print(f"  columns  {', '.join(pin.columns)}")
     out.print(f"  late     {late}")
     if pin.live is not None and pin.leg is not None:
-        log = "topic" if pin.live.kind == "kafka" else "the tail of"
-        at = show_instant(from_micros(pin.leg.seam))
-        places = ", ".join(f"{number}: {offset}" for number, offset in pin.leg.positions.items())
-        out.print(f"  seam     {at}, then {log} {pin.live.location}  [dim]{places}[/]")
+        at, log = show_instant(from_micros(pin.leg.seam)), home_of(pin.live)
+        places = log.show_positions(pin.leg.positions)
+        out.print(f"  seam     {at}, then {escape(log.show(pin.live))}  [dim]{places}[/]")
     out.print()
 
 

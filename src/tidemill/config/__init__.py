@@ -6,26 +6,16 @@ from tidemill.config.pipeline import PipelineConfig, SourceConfig
 from tidemill.config.project import ProjectConfig
 from tidemill.config.sink import IcebergSink, KafkaSink, SinkConfig
 from tidemill.config.spark import SparkConfig
-from tidemill.config.stream import (
-    FilesLive,
-    IcebergArchive,
-    KafkaLive,
-    ParquetArchive,
-    RequestsTopic,
-    StreamConfig,
-)
+from tidemill.config.stream import IcebergArchive, ParquetArchive, StreamConfig
 
 __all__ = [
     "CatalogConfig",
-    "FilesLive",
     "IcebergArchive",
     "IcebergSink",
-    "KafkaLive",
     "KafkaSink",
     "ParquetArchive",
     "PipelineConfig",
     "ProjectConfig",
-    "RequestsTopic",
     "SinkConfig",
     "SourceConfig",
     "SparkConfig",

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Union, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 
 from tidemill.config.document import Document
+from tidemill.config.kinds import Kinds
 from tidemill.config.project import ProjectConfig
 from tidemill.errors import ConfigError, nearest
 
@@ -72,7 +73,8 @@ def _walk(loc: tuple[str | int, ...]) -> tuple[tuple[str | int, ...], Any]:
 def _members(kind: Any) -> list[Any]:
     """The types a value may have, None left out."""
     if get_origin(kind) is Annotated:
-        return _members(get_args(kind)[0])
+        tables = [part for part in get_args(kind)[1:] if isinstance(part, Kinds)]
+        return tables[0].sections() if tables else _members(get_args(kind)[0])
     if get_origin(kind) in (Union, UnionType):
         return [member for argument in get_args(kind) for member in _members(argument)]
     return [] if kind in (None, NoneType) else [kind]

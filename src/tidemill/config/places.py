@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from tidemill.config.pipeline import PipelineConfig
 from tidemill.config.sink import IcebergSink
-from tidemill.config.stream import IcebergArchive, KafkaLive, StreamConfig
+from tidemill.config.stream import IcebergArchive, StreamConfig
 
 _QUOTES = "`\"'"
 
@@ -18,12 +18,18 @@ def table_key(name: str) -> tuple[str, ...]:
     return tuple(part.strip().strip(_QUOTES).strip().casefold() for part in name.split("."))
 
 
+def topic_places(brokers: str, topic: str) -> frozenset[tuple[str, ...]]:
+    """A topic as each of its brokers has it: two lists that share a broker are one cluster."""
+    return frozenset(("topic", each.strip().casefold(), topic) for each in brokers.split(","))
+
+
 def is_archived(stream: StreamConfig) -> bool:
-    """Whether 'tidemill archive run' can follow the stream's topic into its archive."""
+    """Whether 'tidemill archive run' can follow the stream's log into its archive."""
     archive = stream.archive
     return (
         isinstance(archive, IcebergArchive)
-        and isinstance(stream.live, KafkaLive)
+        and stream.live is not None
+        and stream.live.archived_log is not None
         and archive.partition is not None
         and archive.offset is not None
     )
@@ -37,14 +43,13 @@ def shared_archive(streams: dict[str, StreamConfig]) -> tuple[str, str] | None:
     """
     first: dict[tuple[str, ...], str] = {}
     for name, stream in streams.items():
-        if not (isinstance(stream.archive, IcebergArchive) and isinstance(stream.live, KafkaLive)):
+        log = None if stream.live is None else stream.live.archived_log
+        if log is None or not isinstance(stream.archive, IcebergArchive):
             continue
         other = first.setdefault(table_key(stream.archive.table), name)
         beside = streams[other].live
-        assert isinstance(beside, KafkaLive)
-        if beside.topic != stream.live.topic and (
-            is_archived(stream) or is_archived(streams[other])
-        ):
+        is_other = beside is not None and beside.archived_log != log
+        if is_other and (is_archived(stream) or is_archived(streams[other])):
             return other, name
     return None
 

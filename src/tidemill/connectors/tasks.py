@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tidemill.rows.columns import Piece
@@ -57,6 +57,21 @@ def deal(pieces: Sequence[Piece], tasks: int) -> list[list[Piece]]:
         if len(loads) < count and room < fair * _SLACK:
             loads.append([])
             room = fair
+    return loads
+
+
+def spread(pieces: Iterable[Piece], tasks: int) -> list[list[Piece]]:
+    """Whole pieces for at most ``tasks`` tasks: the largest first, each to the least laden.
+
+    Pieces of one size are dealt in the order in which they are given.
+    """
+    found = sorted(pieces, key=lambda piece: -piece.rows)
+    loads: list[list[Piece]] = [[] for _ in range(max(1, min(tasks, len(found))))]
+    sizes = [0] * len(loads)
+    for piece in found:
+        least = sizes.index(min(sizes))
+        loads[least].append(piece)
+        sizes[least] += piece.rows
     return loads
 
 

@@ -6,9 +6,8 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from tidemill.config.pipeline import SourceConfig
-from tidemill.config.places import find_loop, written_tables
+from tidemill.config.places import find_loop, topic_places, written_tables
 from tidemill.config.sink import KafkaSink
-from tidemill.config.stream import KafkaLive
 from tidemill.errors import PlanError
 
 if TYPE_CHECKING:
@@ -36,17 +35,11 @@ def check_loops(config: ProjectConfig, request: BackfillRequest, sources: Iterab
     for name, sink in pipeline.sinks.items():
         if not isinstance(sink, KafkaSink):
             continue
-        for stream in streams.values():
-            live, topic = stream.live, request.into or sink.topic
-            if not isinstance(live, KafkaLive) or live.topic != topic:
-                continue
-            if _brokers(live.brokers) & _brokers(sink.brokers):
-                raise PlanError(
-                    f"the sink {name!r} writes the topic {live.topic!r}, which the pipeline reads",
-                    where=where,
-                    fix="write into another topic",
-                )
-
-
-def _brokers(text: str) -> set[str]:
-    return {broker.strip().casefold() for broker in text.split(",")}
+        topic = request.into or sink.topic
+        written = topic_places(sink.brokers, topic)
+        if any(stream.live and written & stream.live.reads for stream in streams.values()):
+            raise PlanError(
+                f"the sink {name!r} writes the topic {topic!r}, which the pipeline reads",
+                where=where,
+                fix="write into another topic",
+            )

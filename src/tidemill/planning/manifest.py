@@ -14,27 +14,22 @@ from tidemill.types import FOREVER_MICROS, TimeRange, from_micros
 VERSION = 1
 
 
-@dataclass(frozen=True)
-class FeedPin:
-    """How the files of a feed are read; where they lie may be secret and stands in no file."""
-
-    ingest_time: str | None  # a column; None: the event time
-    format: str | None  # None: as each file's name ends
-    slack: int | None  # µs; None: rows may be of any age when their file is requested
+LOG_ALONE = "log"
+"""The kind of a source that has no history: it is read from its live log alone."""
 
 
 @dataclass(frozen=True)
 class LivePin:
     """The live home of a source: where it begins, and how it is read. Holds no secret."""
 
-    kind: str  # kafka, iceberg (the tail of a table), files (a feed)
-    location: str  # topic, table name, or topic of requests
+    kind: str  # the YAML's type of the log
+    location: str  # its name: a topic, a table
     slack: int  # µs the frontier stays behind the clock
     max_rows: int  # in one slice, about
     trigger: int  # µs between slices, at least
-    topic: str | None = None  # the topic's id: another one is another log
-    format: dict[str, Any] = field(default_factory=dict)  # fields of sources.decoding.Format
-    feed: FeedPin | None = None
+    topic: str | None = None  # the log's identity, a topic's id: another one is another log
+    format: dict[str, Any] = field(default_factory=dict)  # fields of records.decoding.Format
+    own: dict[str, Any] = field(default_factory=dict)  # what only this kind of log understands
 
 
 @dataclass(frozen=True)
@@ -44,8 +39,8 @@ class Leg:
     seam: int  # its end: the archive's frontier, µs
     snapshot: int | None = None
     schema_id: int | None = None
-    positions: dict[str, int] = field(default_factory=dict)  # first offset per partition after it
-    topic: str | None = None  # the id of the topic that these are offsets of, if it is known
+    positions: Any = None  # where the live log goes on, in the log's own JSON
+    topic: str | None = None  # the identity of the log that these are of, if it is known
     boundaries: tuple[int, ...] = ()  # the source's own; without them, those of all sources
 
 
@@ -54,7 +49,7 @@ class SourcePin:
     """One source as a run reads it, for the life of the run."""
 
     stream: str
-    kind: str  # iceberg, parquet
+    kind: str  # iceberg, parquet; LOG_ALONE without history
     location: str  # table name, or folder
     event_time: str
     ingest_time: str
@@ -221,15 +216,10 @@ def _source_pin(value: dict[str, Any]) -> SourcePin:
             **value,
             "columns": tuple(value["columns"]),
             "files": tuple(value["files"]),
-            "live": None if live is None else _live_pin(live),
+            "live": None if live is None else LivePin(**live),
             "leg": None if leg is None else leg_from(leg),
         }
     )
-
-
-def _live_pin(value: dict[str, Any]) -> LivePin:
-    feed = value.get("feed")
-    return LivePin(**{**value, "feed": None if feed is None else FeedPin(**feed)})
 
 
 def next_boundary(boundaries: tuple[int, ...], frontier: int, released: int | None) -> int:

@@ -13,6 +13,7 @@ from tidemill.connectors.archives.parquet import ParquetReader
 from tidemill.errors import ConfigError, RunError, SourceError
 from tidemill.iceberg.catalog import load_table
 from tidemill.iceberg.extents import pinned_metadata
+from tidemill.planning.manifest import LOG_ALONE
 from tidemill.rows.columns import EXTRA, RAW, REASON
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ def open_reader(pin: SourcePin, catalog: Catalog) -> ArchiveReader:
         return IcebergReader(pinned_metadata(table, pin), table.io, pin, WIDE)
     if pin.kind == "parquet":
         return ParquetReader(pin)
-    if pin.kind in ("kafka", "files"):
+    if pin.kind == LOG_ALONE:
         return LogColumns(pin)
     raise SourceError(f"unknown kind of archive {pin.kind!r}", where=f"stream {pin.stream}")
 
@@ -129,7 +130,7 @@ def reopen_reader(pin: SourcePin, path: Path, properties: dict[str, str]) -> Arc
     schema = kept_schema(path, pin)
     if pin.kind == "parquet":
         return ParquetReader(pin, schema)
-    if pin.kind in ("kafka", "files"):
+    if pin.kind == LOG_ALONE:
         return LogColumns(pin)
     from pyiceberg.exceptions import ValidationError
     from pyiceberg.io import load_file_io

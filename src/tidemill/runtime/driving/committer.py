@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidemill.archive.progress import Reached, read_reached
+from tidemill.connectors.logs.contract import home_of
 from tidemill.connectors.sinks.iceberg.commit import BatchStamp, Followed, Known, commit_files
 from tidemill.connectors.sinks.iceberg.snapshot_expiry import KEEP_SNAPSHOTS, Wastebook
 from tidemill.connectors.sinks.writing import Target, write_files
@@ -166,20 +167,20 @@ class Committer:
     ) -> Followed | None:
         """How far an archive follows its log after this batch; None for other outputs."""
         end = now.ends.get(name)
-        if self.manifest.code or end is None or end.positions is None:
+        live = self.manifest.sources[name].live if name in self.manifest.sources else None
+        if self.manifest.code or end is None or live is None or not end.is_live:
             return None
+        log = home_of(live)
         newest = self._newest_of(name)
         for number, moment in counts.newest.items():
             newest[number] = max(moment, newest.get(number, moment))
-        live = self.manifest.sources[name].live
-        topic, log = (None, None) if live is None else (live.topic, live.location)
         reached = {
-            int(number): Reached(at, end.frontier, newest.get(number), topic, log)
-            for number, at in end.positions.items()
+            number: Reached(at, end.frontier, newest.get(str(number)), live.topic, live.location)
+            for number, at in log.offsets(end.positions).items()
         }
         route = self.slicings[name].route
-        start = route.placed(before.ends[name] if before else route.first()).positions or {}
-        begin = {int(number): at for number, at in start.items()}
+        start = route.placed(before.ends[name] if before else route.first())
+        begin = log.offsets(start.positions)
         gaps = {int(number): found for number, found in counts.gaps.items()}
         return Followed(reached, begin, gaps)
 

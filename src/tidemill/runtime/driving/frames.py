@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import partial, reduce
 from typing import TYPE_CHECKING
 
+from tidemill.connectors.logs.contract import live_home
 from tidemill.connectors.sinks.contract import RESULT
 from tidemill.connectors.sinks.writing import OUTPUT, RESULT_DDL, BatchWriter
 from tidemill.errors import RunError, nearest
@@ -18,8 +19,6 @@ from tidemill.reading.marks import lifted_stream, marked_stream
 from tidemill.reading.transform import Lifting
 from tidemill.rows.columns import MARK, stream_schema
 from tidemill.runtime.code.analyst import call_pipeline
-from tidemill.runtime.plans.feeds import feed_root
-from tidemill.runtime.plans.logs import client_settings
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -43,12 +42,14 @@ class Work:
     def options(self, source: str) -> dict[str, str]:
         """The data source's options; the same ones make the driver's own readers."""
         catalog = self.loaded.config.catalog.properties(self.loaded.base)
-        stream = self.manifest.sources[source].stream
-        client = client_settings(self.loaded, stream)
-        root = feed_root(self.loaded, stream)
+        pin = self.manifest.sources[source]
+        log = (
+            {}
+            if pin.live is None
+            else live_home(self.loaded, pin.stream).settings(self.loaded, pin.stream)
+        )
         return {
-            **({} if root is None else {"root": root}),
-            "client": json.dumps(client),
+            "log": json.dumps(log),
             "run": str(self.folder.path),
             "source": source,
             "side": self.folder.side,

@@ -8,12 +8,12 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from tidemill.config.pipeline import SourceConfig
-from tidemill.config.stream import FilesLive, IcebergArchive, ParquetArchive
+from tidemill.config.stream import IcebergArchive, LiveHome, ParquetArchive
 from tidemill.connectors.archives.iceberg import parse_filter
 from tidemill.connectors.archives.parquet import list_files
 from tidemill.errors import PlanError, nearest
 from tidemill.iceberg.catalog import load_table
-from tidemill.planning.manifest import SourcePin
+from tidemill.planning.manifest import LOG_ALONE, SourcePin
 from tidemill.rows.columns import INGEST_TIME, OFFSET, PARTITION
 from tidemill.types import from_micros, micros_of
 
@@ -35,15 +35,13 @@ def pin_source(
     """Fix what a source reads of history. Columns are narrowed later, when the code is known."""
     pin = describe_source(loaded, pipeline, source, request)
     archive = loaded.config.streams[pin.stream].archive
+    live = loaded.config.streams[pin.stream].live
     where = f"stream {pin.stream}"
     if archive is None:
         raise PlanError(
             "the stream has no archive:, so it has no history to backfill from",
             where=where,
-            fix="its files are read on request by 'tidemill run'; an archive: over them, such as "
-            "{type: parquet, …}, could be backfilled from"
-            if isinstance(loaded.config.streams[pin.stream].live, FilesLive)
-            else "give it an archive: in the YAML",
+            fix=LiveHome.no_history if live is None else live.no_history,
         )
     if isinstance(archive, IcebergArchive):
         table = load_table(catalog, archive.table, where)
@@ -72,7 +70,7 @@ def describe_source(
     lateness = stream.lateness if settings.lateness is None else settings.lateness
     pin = SourcePin(
         stream=stream_name,
-        kind=archive.type if archive else "kafka",
+        kind=archive.type if archive else LOG_ALONE,
         location="",
         event_time=stream.event_time,
         ingest_time=archive.ingest_time if archive else INGEST_TIME,

@@ -92,8 +92,7 @@ def make_plan(
     pins = {name: narrow(pin, facts.columns[name]) for name, pin in opened.pins.items()}
     clocks: tuple[str, ...] = ()
     if request.live is not None:
-        from tidemill.runtime.plans.liveplan import place
-        from tidemill.runtime.plans.logtimes import log_risks
+        from tidemill.runtime.plans.liveplan import log_risks, place
 
         pins = place(loaded, catalog, request.live, pins, to_micros(now))
         clocks = log_risks(loaded, pins)
