@@ -12,20 +12,19 @@ from pydantic.fields import FieldInfo
 from tidemill.cli.main import cli
 from tidemill.config import (
     CatalogConfig,
-    FilesLive,
     IcebergArchive,
     IcebergSink,
-    KafkaLive,
     KafkaSink,
     ParquetArchive,
     PipelineConfig,
     ProjectConfig,
-    RequestsTopic,
     SourceConfig,
     SparkConfig,
     StreamConfig,
 )
 from tidemill.config.sparksettings import MEANING, OURS
+from tidemill.connectors.logs.files.home import FilesLive, RequestsTopic
+from tidemill.connectors.logs.kafka.home import KafkaLive
 from tidemill.types import show_duration
 
 DOCS = Path(__file__).parents[1] / "docs"

@@ -2,7 +2,7 @@
 
 import json
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +10,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tidemill.connectors.archives.opening import log_schema
-from tidemill.connectors.logs.files.requests import Message
 from tidemill.connectors.logs.contract import SlicesPlace
 from tidemill.connectors.logs.files.home import FeedPin
+from tidemill.connectors.logs.files.requests import Message
 from tidemill.connectors.logs.files.slices import FileSlices
 from tidemill.connectors.logs.kafka.log import LogState
 from tidemill.planning.feed import EASE
@@ -117,9 +117,7 @@ class Feed:
         self.run, self.topic, self.pin = run, topic, pin
         self.schema = log_schema(pin)
         self.slices = Slices(
-            SlicesPlace(
-                run, "views", pin, self.schema, {"client": {}, "root": root.as_uri()}, {}
-            )
+            SlicesPlace(run, "views", pin, self.schema, {"client": {}, "root": root.as_uri()}, {})
         )
         self.slices.__dict__["log"] = topic
         self.ledger = Ledger(run, "views")

@@ -16,8 +16,9 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 
 from tests.kafka.broker import Broker
 from tidemill.connectors.archives.opening import log_schema
+from tidemill.connectors.logs.contract import LogAway, SlicesPlace
 from tidemill.connectors.logs.kafka import reader as kafkareader
-from tidemill.connectors.logs.kafka.log import KafkaLog, LogAway, LogState
+from tidemill.connectors.logs.kafka.log import KafkaLog, LogState
 from tidemill.connectors.logs.kafka.reader import KafkaReader
 from tidemill.connectors.logs.kafka.slices import TopicSlices
 from tidemill.errors import SourceError
