@@ -52,6 +52,7 @@ class LiveHome(Section):
     reads_archive: ClassVar[bool] = False  # live rows come out of the archive's table too
     no_history: ClassVar[str] = "give it an archive: in the YAML"  # fix where no archive is given
 
+    type: str
     max_rows: int = Field(500_000, ge=1, description="About how many rows a live slice may have.")
 
     @property

@@ -66,8 +66,6 @@ class LogHome(LiveHome, ABC):
     Class methods serve where only the manifest is at hand.
     """
 
-    type: str
-
     @property
     def grows(self) -> bool:
         """Whether columns were inferred, so that new fields of records become columns."""

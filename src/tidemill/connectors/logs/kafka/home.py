@@ -41,7 +41,7 @@ class TopicAddress(Section):
         return {**self.options, "bootstrap.servers": self.brokers}
 
 
-class KafkaLive(LogHome, TopicAddress):
+class KafkaLive(TopicAddress, LogHome):
     """The live topic."""
 
     type: Literal["kafka"]
