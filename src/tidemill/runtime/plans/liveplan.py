@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from tidemill.archive.progress import read_reached
@@ -13,19 +14,85 @@ from tidemill.iceberg.catalog import load_table
 from tidemill.iceberg.extents import require_snapshot
 from tidemill.planning.manifest import Leg, SourcePin
 from tidemill.planning.plan import Beginning
+from tidemill.planning.ranges import Margins, find_margins
 from tidemill.runtime.plans.pinning import describe_source, pin_source
-from tidemill.types import MILLISECOND, micros_of, to_micros
+from tidemill.types import MILLISECOND, TimeRange, from_micros, micros_of, to_micros
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
-    from datetime import datetime, timedelta
+    from datetime import datetime
 
     from pyiceberg.catalog import Catalog
 
     from tidemill.archive.progress import Reached
     from tidemill.config.loader import LoadedConfig
     from tidemill.connectors.logs.contract import Log
+    from tidemill.planning.analysis import PipelineFacts
     from tidemill.planning.plan import BackfillRequest
+    from tidemill.planning.statistics import SourceStatistics
+
+
+@dataclass(frozen=True)
+class LiveSteps:
+    """How a run that goes on live is planned; `backfillplan.BackfillSteps` has the same methods."""
+
+    loaded: LoadedConfig
+    catalog: Catalog
+    request: BackfillRequest
+    begin: Beginning
+
+    def pin(self, source: str) -> SourcePin:
+        """What a source reads, first of history if there is any, then live."""
+        config = self.loaded.config.pipelines[self.request.pipeline]
+        trigger = self.request.trigger or config.trigger
+        return pin_live(self.loaded, self.catalog, source, self.request, trigger)
+
+    def margins(
+        self,
+        facts: PipelineFacts,
+        times: Iterable[tuple[str, str | None]],
+        warm_up: timedelta | None,
+        look_ahead: timedelta | None,
+    ) -> Margins:
+        """How much more input than output there is; none if the run begins with the log."""
+        if self.begin is Beginning.HISTORY:
+            return find_margins(facts, list(times), warm_up, look_ahead)
+        return Margins(timedelta(), timedelta(), "the run begins with the log")
+
+    def place(self, pins: dict[str, SourcePin], now: datetime) -> dict[str, SourcePin]:
+        """The pins with the place at which their live part begins."""
+        return place(self.loaded, self.catalog, self.begin, pins, to_micros(now))
+
+    def risks(self, pins: Mapping[str, SourcePin]) -> tuple[str, ...]:
+        """What the logs' settings weaken."""
+        return log_risks(self.loaded, pins)
+
+    def needed(self, margins: Margins, pins: Mapping[str, SourcePin]) -> TimeRange:
+        """The ingest times to read of history: as far as the seams."""
+        seams = _seams(pins)
+        if self.begin is not Beginning.HISTORY:
+            return TimeRange(from_micros(min(seams)), from_micros(min(seams) + 1))
+        skew = timedelta(microseconds=max(pin.skew for pin in pins.values()))
+        start = self.request.range.start - margins.warm_up - skew
+        return TimeRange(start, max(from_micros(max(seams)), start + timedelta(milliseconds=1)))
+
+    def span(
+        self,
+        needed: TimeRange,
+        statistics: Mapping[str, SourceStatistics],
+        pins: Mapping[str, SourcePin],
+    ) -> tuple[int, int]:
+        """From the first row to the last seam; (f, f) if history is not read at all."""
+        seams = _seams(pins)
+        if self.begin is not Beginning.HISTORY:
+            return min(seams), min(seams)
+        firsts = [found.span[0] for found in statistics.values() if found.span is not None]
+        start = max([to_micros(needed.start), *([min(firsts)] if firsts else [])])
+        return min(start, *seams), max(seams)
+
+
+def _seams(pins: Mapping[str, SourcePin]) -> list[int]:
+    return [pin.leg.seam for pin in pins.values() if pin.leg is not None]
 
 
 def pin_live(
@@ -118,14 +185,3 @@ def complete_logs(loaded: LoadedConfig, pins: Iterable[SourcePin]) -> int | None
     logs = [open_log(loaded, pin) for pin in pins if pin.live is not None]
     said = [log.complete() for log in logs]
     return min((found for found in said if found is not None), default=None)
-
-
-def live_span(
-    begin: Beginning, needed: datetime, low: int | None, pins: dict[str, SourcePin]
-) -> tuple[int, int]:
-    """From where to where history is read: to the last seam; (f, f) if it is not read at all."""
-    seams = [pin.leg.seam for pin in pins.values() if pin.leg is not None]
-    if begin is not Beginning.HISTORY:
-        return min(seams), min(seams)
-    start = to_micros(needed) if low is None else max(to_micros(needed), low)
-    return min(start, *seams), max(seams)
