@@ -3,18 +3,21 @@
 import json
 import re
 from dataclasses import asdict, replace
+from io import StringIO
 from pathlib import Path
 
 import pytest
 import yaml
+from rich.console import Console
 
+from tidemill.cli.render import _show_source
 from tidemill.config import StreamConfig, load_config
 from tidemill.connectors.archives.opening import log_schema
 from tidemill.connectors.logs.contract import live_home, open_log
 from tidemill.connectors.logs.files.home import FeedPin, FilesLive
 from tidemill.errors import ConfigError, PlanError
 from tidemill.planning.feed import EASE
-from tidemill.planning.manifest import SourcePin, _source_pin
+from tidemill.planning.manifest import Leg, SourcePin, _source_pin
 from tidemill.planning.plan import Beginning
 from tidemill.planning.requests import run_request
 from tidemill.runfolder.folder import RunFolder
@@ -149,3 +152,13 @@ def test_a_run_is_past_a_moment_when_its_requests_are_done(tmp_path):
     lines = ["v1", "{}", *map(json.dumps, offsets)]
     entry.write_text("\n".join(lines), "utf-8")
     assert is_past(folder, Run, 100)
+
+
+def test_a_plan_shows_a_feed_as_what_it_is(tmp_path):
+    """Not "0 files", nor "the tail of" anything."""
+    found = replace(pin(loaded(tmp_path)), leg=Leg(0, positions={"0": 3, "1": 7}))
+    out = Console(file=StringIO(), width=200)
+    _show_source(out, "views", found, "not known")
+    shown = out.file.getvalue()
+    assert "views  asks  no archive yet" in shown
+    assert "then files on request by topic asks  0: 3, 1: 7" in shown

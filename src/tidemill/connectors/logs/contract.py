@@ -108,7 +108,9 @@ class LogHome(LiveHome, ABC):
 
     @classmethod
     def show_positions(cls, positions: Json) -> str:
-        """Positions in a line of a plan; empty if they tell people nothing."""
+        """Positions in a line of a plan: ``0: 17, 1: 4``."""
+        if isinstance(positions, dict):
+            return ", ".join(f"{part}: {at}" for part, at in positions.items())
         return "" if positions is None else str(positions)
 
     @classmethod

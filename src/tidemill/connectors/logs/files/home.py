@@ -10,7 +10,7 @@ from pydantic import Field
 
 from tidemill.config.section import Duration
 from tidemill.connectors.logs.contract import LogHome
-from tidemill.connectors.logs.kafka.home import KafkaLive, TopicAddress
+from tidemill.connectors.logs.kafka.home import TopicAddress
 from tidemill.errors import ConfigError, PlanError, nearest
 from tidemill.planning.feed import EASE
 from tidemill.planning.manifest import LivePin
@@ -203,8 +203,3 @@ class FilesLive(LogHome):
     def show(cls, pin: LivePin) -> str:
         """The topic of requests."""
         return f"files on request by topic {pin.location}"
-
-    @classmethod
-    def show_positions(cls, positions: Json) -> str:
-        """The first request of each partition."""
-        return KafkaLive.show_positions(positions)

@@ -161,11 +161,6 @@ class KafkaLive(TopicAddress, LogHome):
         return f"topic {pin.location}"
 
     @classmethod
-    def show_positions(cls, positions: Json) -> str:
-        """The first offset of each partition."""
-        return ", ".join(f"{number}: {at}" for number, at in (positions or {}).items())
-
-    @classmethod
     def offsets(cls, positions: Json) -> dict[int, int]:
         """The first offset to read in each partition."""
         return dict(TopicPositions.from_json(positions).offsets)

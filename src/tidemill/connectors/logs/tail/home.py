@@ -67,11 +67,6 @@ class IcebergLive(LogHome):
         return f"the tail of {pin.location}"
 
     @classmethod
-    def show_positions(cls, positions: Json) -> str:
-        """The snapshot."""
-        return "" if positions is None else f"snapshot {positions}"
-
-    @classmethod
     def recovered(cls, positions: Json | None) -> Json | None:
         """What follows the lost run's end is in the table, as history."""
         del positions
