@@ -201,7 +201,7 @@ def _manifest() -> Manifest:
         format={"kind": "json", "columns": "n long, t timestamp"},
     )  # fmt: skip
     pin = SourcePin(
-        SOURCE, "kafka", "events.plays", "t", "ingest_ts", 0, 0, ("n", "t"),
+        SOURCE, "log", "events.plays", "t", "ingest_ts", 0, 0, ("n", "t"),
         partition="log_partition", offset="log_offset", live=live,
         leg=Leg(BEGIN, positions={"0": 0, "1": 0}),
     )  # fmt: skip

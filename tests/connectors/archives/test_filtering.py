@@ -94,7 +94,7 @@ def test_so_are_those_of_several_filters(table, parts, join):
 def test_a_log_without_history_is_planned_with_a_filter_that_fits():
     form = {"kind": "json", "columns": "name string, n long"}
     live = LivePin("kafka", "t", 0, 1, 0, format=form)
-    pin = SourcePin("plays", "kafka", "t", "e", "i", 0, 0, (), live=live, where="name = 'DE'")
+    pin = SourcePin("plays", "log", "t", "e", "i", 0, 0, (), live=live, where="name = 'DE'")
     LogColumns(pin).verify()
     LogColumns(replace(pin, where="i is not null and _reason is null")).verify()
     with pytest.raises(PlanError, match="names the column 'nam'"):

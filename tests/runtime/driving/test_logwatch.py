@@ -45,7 +45,7 @@ def watch(tmp_path, monkeypatch):
         log = Log(error)
         monkeypatch.setattr(logwatch, "open_log", lambda loaded, pin: log)
         live = LivePin("kafka", "t", 0, 1, 0)
-        pin = SourcePin("plays", "kafka", "t", "e", "i", 0, 0, (), live=live)
+        pin = SourcePin("plays", "log", "t", "e", "i", 0, 0, (), live=live)
         manifest = SimpleNamespace(sources={"plays": pin})
         return LogWatch(None, RunFolder(tmp_path), manifest), log  # type: ignore[arg-type]
 
