@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import tidemill
+from tidemill.config.stream import LOGS
 
 SRC = Path(tidemill.__file__).parent
 MODULES = {
@@ -162,6 +163,40 @@ def test_drafts_are_renamed_in_one_place(module):
         return
     text = MODULES[module].read_text("utf-8")
     assert not re.search(r"\.tmp\b|os\.(link|replace|rename)\(|draft\.replace\(", text)
+
+
+def asks_for_a_log(tree):
+    """Where code asks which kind of live log it has: by a pin's kind, or by a section's class."""
+    sections = {value.partition(":")[2] for value in LOGS.builtin.values()}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Compare):
+            sides = [ast.unparse(side) for side in (node.left, *node.comparators)]
+            if any(side.endswith(("live.kind", "live.type", "live_pin.kind")) for side in sides):
+                yield node.lineno
+        if isinstance(node, ast.Name | ast.alias):
+            name = node.id if isinstance(node, ast.Name) else node.name
+            if name in sections:
+                yield node.lineno
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_only_logs_know_kinds_of_logs(module):
+    """Others ask the contract: a new log is one file."""
+    if module.startswith("tidemill.connectors.logs"):
+        return
+    logs = {name for name in imports_of(MODULES[module]) if ".connectors.logs" in name}
+    assert logs <= {"tidemill.connectors.logs.contract"}
+    assert not list(asks_for_a_log(ast.parse(MODULES[module].read_text("utf-8"))))
+
+
+def test_asking_for_a_kind_of_log_would_be_seen():
+    for code in (
+        "if pin.live.kind == 'kafka': pass",
+        "x = self.pin.live.kind in ('kafka', 'files')",
+        "isinstance(live, KafkaLive)",
+        "from tidemill.connectors.logs.files.home import FilesLive",
+    ):
+        assert list(asks_for_a_log(ast.parse(code))), code
 
 
 @pytest.mark.parametrize("module", MODULES)

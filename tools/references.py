@@ -12,11 +12,8 @@ from pydantic.fields import FieldInfo
 from tidemill.cli.main import cli
 from tidemill.config import (
     CatalogConfig,
-    FilesLive,
-    KafkaLive,
     PipelineConfig,
     ProjectConfig,
-    RequestsTopic,
     SourceConfig,
     SparkConfig,
     StreamConfig,
@@ -24,6 +21,8 @@ from tidemill.config import (
 from tidemill.config.archive import ARCHIVES
 from tidemill.config.sink import SINKS
 from tidemill.config.sparksettings import MEANING, OURS
+from tidemill.connectors.logs.files.home import FilesLive, RequestsTopic
+from tidemill.connectors.logs.kafka.home import KafkaLive
 from tidemill.types import show_duration
 
 DOCS = Path(__file__).parents[1] / "docs"

@@ -220,7 +220,7 @@ class Project:
 
     def log_risks(self, manifest: Manifest) -> tuple[str, ...]:
         """What a run's topics make weaker by their kind of time, as its plan says it."""
-        from tidemill.runtime.plans.logtimes import log_risks
+        from tidemill.runtime.plans.liveplan import log_risks
 
         return log_risks(self.loaded, manifest.sources)
 
@@ -323,9 +323,9 @@ class Project:
             return None
         now, complete = datetime.now(UTC), None
         if until.caught_up:
-            from tidemill.connectors.logs.tail import complete_tails
+            from tidemill.runtime.plans.liveplan import complete_logs
 
-            complete = complete_tails(open_catalog(self.loaded), manifest.sources.values())
+            complete = complete_logs(self.loaded, manifest.sources.values())
         return until.goal(now, complete)
 
     def rewind(self, run: str, batch: int | None = None) -> Rewound:

@@ -24,7 +24,7 @@ from apps.playback.produce import create_topics
 from apps import haste
 from tests.apps.trial import read
 from tests.kafka.broker import Broker
-from tidemill.config.stream import KafkaLive
+from tidemill.connectors.logs.kafka.home import KafkaLive
 from tidemill.project import Project, RunResult, Until, load
 from tidemill.runfolder.folder import RunFolder
 from tidemill.testing import assert_same_rows

@@ -1,14 +1,11 @@
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from tidemill.planning.manifest import ArchivePin, LivePin, SourcePin
+from tidemill.planning.manifest import ArchivePin, SourcePin
 from tidemill.planning.ranges import Margins
 from tidemill.planning.risks import (
     allowance_risks,
-    clock_risks,
-    compaction_risks,
     describe_lateness,
     expiry_risks,
     margin_risks,
@@ -72,38 +69,6 @@ def test_a_snapshot_close_to_its_end_is_said(hours, said):
         assert found[0].startswith("the snapshot 5 of a.plays is 9h old and snapshots may expire")
 
 
-TOPIC = replace(PIN, live=LivePin("kafka", "t", 0, 1, 0))
-
-
-def test_only_the_log_s_own_times_are_no_risk():
-    assert list(clock_risks({"plays": TOPIC}, {"plays": "LogAppendTime"})) == []
-    assert list(clock_risks({"plays": PIN}, {})) == []
-    assert list(clock_risks({"plays": TOPIC}, {"plays": "CreateTime"})) == [
-        "plays: the topic t has create time: producers' clocks decide the ingest time; a row that "
-        "comes behind the frontier goes to late with the reason clock, and the run is no longer "
-        "exact; to mend it for what comes from then on, give the topic "
-        "message.timestamp.type=LogAppendTime"
-    ]
-    assert list(clock_risks({"plays": TOPIC}, {"plays": None})) == [
-        "plays: the broker does not say whether the topic t has log-append time; with create time "
-        "producers' clocks decide the ingest time; a row that comes behind the frontier goes to "
-        "late with the reason clock, and the run is no longer exact"
-    ]
-
-
-@pytest.mark.parametrize(
-    ("pin", "said"),
-    [
-        (replace(TOPIC, keep_all=True), "a backfill may take the row where a live run called it"),
-        (replace(PIN, live=LivePin("files", "t", 0, 1, 0)), "decide the order of requests"),
-    ],
-    ids=["archive", "feed"],
-)
-def test_create_time_weakens_each_reader_in_its_own_way(pin, said):
-    (found,) = clock_risks({"plays": pin}, {"plays": "CreateTime"})
-    assert said in found and "the run is no longer exact" in found
-
-
 def test_what_statistics_tell_of_late_rows():
     first = to_micros(NOON)
     assert describe_lateness(PIN, until(1)) == "not known from statistics"
@@ -114,13 +79,6 @@ def test_what_statistics_tell_of_late_rows():
     assert describe_lateness(PIN, late) == (
         "1 of 1 files hold events older than lateness 10min; the oldest by up to 1h 20min"
     )
-
-
-def test_compacted_topics_are_said():
-    pins = dict.fromkeys("abc", replace(PIN, live=LivePin("kafka", "clicks", 0, 1, 0)))
-    found = list(compaction_risks(pins, {"a": "delete", "b": "compact,delete", "c": None}))
-    assert len(found) == 1
-    assert found[0].startswith("b: the topic clicks is compacted (cleanup.policy=compact,delete)")
 
 
 def test_sums_that_spark_rounds_are_said():

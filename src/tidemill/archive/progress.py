@@ -7,6 +7,7 @@ snapshot that says nothing (a compaction, a foreign writer) has what its ancesto
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
@@ -60,12 +61,12 @@ def _parse(text: str, snapshot: int) -> dict[int, Reached]:
         ) from None
 
 
-def topic_of(partitions: dict[int, Reached]) -> str | None:
+def topic_of(partitions: Mapping[int, Reached]) -> str | None:
     """The id of the topic that the offsets are of, if it was said."""
     return next((found.topic for found in partitions.values() if found.topic), None)
 
 
-def name_of(partitions: dict[int, Reached]) -> str | None:
+def name_of(partitions: Mapping[int, Reached]) -> str | None:
     """The name of the topic that the offsets are of, if it was said."""
     return next((found.name for found in partitions.values() if found.name), None)
 
@@ -76,6 +77,6 @@ def is_same_log(found: dict[int, Reached], other: dict[int, Reached]) -> bool:
     return all(a is None or b is None or a == b for a, b in pairs)
 
 
-def frontier_of(partitions: dict[int, Reached]) -> int | None:
+def frontier_of(partitions: Mapping[int, Reached]) -> int | None:
     """The archive's frontier: the smallest of its partitions; None without any."""
     return min((found.frontier for found in partitions.values()), default=None)

@@ -10,6 +10,7 @@ from rich.table import Table
 
 from tidemill.cli.options import redact
 from tidemill.connectors.archives.opening import archive_of
+from tidemill.connectors.logs.contract import home_of
 from tidemill.types import SECOND, from_micros, show_duration, show_instant
 
 if TYPE_CHECKING:
@@ -65,10 +66,9 @@ def _show_source(out: Console, name: str, pin: SourcePin, late: str) -> None:
     out.print(f"  columns  {', '.join(pin.columns)}")
     out.print(f"  late     {late}")
     if pin.live is not None and pin.leg is not None:
-        log = "topic" if pin.live.kind == "kafka" else "the tail of"
-        at = show_instant(from_micros(pin.leg.seam))
-        places = ", ".join(f"{number}: {offset}" for number, offset in pin.leg.positions.items())
-        out.print(f"  seam     {at}, then {log} {pin.live.location}  [dim]{places}[/]")
+        at, log = show_instant(from_micros(pin.leg.seam)), home_of(pin.live)
+        places = log.show_positions(pin.leg.positions)
+        out.print(f"  seam     {at}, then {escape(log.show(pin.live))}  [dim]{places}[/]")
     out.print()
 
 

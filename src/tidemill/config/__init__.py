@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from tidemill.config.project import ProjectConfig
     from tidemill.config.sink import SinkConfig
     from tidemill.config.spark import SparkConfig
-    from tidemill.config.stream import FilesLive, KafkaLive, RequestsTopic, StreamConfig
+    from tidemill.config.stream import StreamConfig
 
 _HOMES = {
     "CatalogConfig": "catalog",
@@ -24,19 +24,13 @@ _HOMES = {
     "ProjectConfig": "project",
     "SinkConfig": "sink",
     "SparkConfig": "spark",
-    "FilesLive": "stream",
-    "KafkaLive": "stream",
-    "RequestsTopic": "stream",
     "StreamConfig": "stream",
 }
 
 __all__ = [
     "CatalogConfig",
-    "FilesLive",
-    "KafkaLive",
     "PipelineConfig",
     "ProjectConfig",
-    "RequestsTopic",
     "SinkConfig",
     "SourceConfig",
     "SparkConfig",

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from tidemill.config.pipeline import PipelineConfig
 from tidemill.config.sink import Place
-from tidemill.config.stream import KafkaLive, StreamConfig
+from tidemill.config.stream import StreamConfig
 
 _QUOTES = "`\"'"
 
@@ -25,11 +25,12 @@ def table_of(stream: StreamConfig) -> str | None:
 
 
 def is_archived(stream: StreamConfig) -> bool:
-    """Whether 'tidemill archive run' can follow the stream's topic into its archive."""
+    """Whether 'tidemill archive run' can follow the stream's log into its archive."""
     archive = None if stream.archive is None else stream.archive.as_table()
     return (
         archive is not None
-        and isinstance(stream.live, KafkaLive)
+        and stream.live is not None
+        and stream.live.archived_log is not None
         and archive.partition is not None
         and archive.offset is not None
     )
@@ -44,14 +45,13 @@ def shared_archive(streams: dict[str, StreamConfig]) -> tuple[str, str, str] | N
     first: dict[tuple[str, ...], str] = {}
     for name, stream in streams.items():
         table = table_of(stream)
-        if table is None or not isinstance(stream.live, KafkaLive):
+        log = None if stream.live is None else stream.live.archived_log
+        if table is None or log is None:
             continue
         other = first.setdefault(table_key(table), name)
         beside = streams[other].live
-        assert isinstance(beside, KafkaLive)
-        if beside.topic != stream.live.topic and (
-            is_archived(stream) or is_archived(streams[other])
-        ):
+        is_other = beside is not None and beside.archived_log != log
+        if is_other and (is_archived(stream) or is_archived(streams[other])):
             return other, name, table
     return None
 
@@ -62,9 +62,7 @@ def read_places(stream: StreamConfig) -> frozenset[Place]:
     table = table_of(stream)
     if table is not None:
         found.add(("table", *table_key(table)))
-    if isinstance(stream.live, KafkaLive):
-        found |= topic_places(stream.live.brokers, stream.live.topic)
-    return frozenset(found)
+    return frozenset(found if stream.live is None else found | stream.live.reads)
 
 
 def topic_places(brokers: str, topic: str) -> frozenset[Place]:

@@ -1,92 +1,51 @@
 """``streams:``: a log with its two homes, the archive and the live topic, said once."""
 
 from datetime import timedelta
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pydantic import Field, field_validator
 
 from tidemill.config.archive import ARCHIVES, ArchiveColumns
+from tidemill.config.kinds import Kinds
 from tidemill.config.section import Duration, Section
+
+LOGS = Kinds(
+    "tidemill.logs",
+    {
+        "kafka": "tidemill.connectors.logs.kafka.home:KafkaLive",
+        "iceberg": "tidemill.connectors.logs.tail.home:IcebergLive",
+        "files": "tidemill.connectors.logs.files.home:FilesLive",
+    },
+)
+"""Kinds of live logs; what one of them has to do is said in `connectors/logs/contract.py`."""
 
 
 class LiveHome(Section):
-    """What every live home has."""
+    """What checking the YAML asks of every live log."""
 
-    slack: Duration = Field(
-        timedelta(seconds=1),
-        description="How far the frontier stays behind the clock: longer than a row takes from "
-        "the log's timestamp to being readable, on clocks that may differ.",
-    )
+    reads_archive: ClassVar[bool] = False  # live rows come out of the archive's table too
+    no_history: ClassVar[str] = "give it an archive: in the YAML"  # fix where no archive is given
+
+    type: str
     max_rows: int = Field(500_000, ge=1, description="About how many rows a live slice may have.")
 
+    @property
+    def archived_log(self) -> str | None:
+        """The name of the log that 'archive run' can follow; None if it cannot.
 
-class KafkaLive(LiveHome):
-    """The live topic."""
+        Rows of such a log have a partition and an offset, and its positions are offsets by
+        partition.
+        """
+        return None
 
-    type: Literal["kafka"]
-    brokers: str = Field(description="host:port, comma separated.")
-    topic: str
-    format: Literal["json", "avro", "raw"] = "json"
-    schema_: str | None = Field(
-        None,
-        alias="schema",
-        description="json: columns as Spark DDL; without it they are inferred once and pinned. "
-        "avro: a schema file beside the YAML.",
-    )
-    framed: bool = Field(
-        False, description="avro: values begin with a registry's 5 bytes, which are skipped."
-    )
-    options: dict[str, str] = Field({}, description="Passed on to the Kafka client.")
-
-
-class IcebergLive(LiveHome):
-    """The growing end of the archive's table: live without a log."""
-
-    type: Literal["iceberg"]
-    tail: Literal[True] = Field(True, description="New snapshots as they come.")
-
-
-class RequestsTopic(Section):
-    """The topic with a feed's read requests."""
-
-    type: Literal["kafka"]
-    brokers: str = Field(description="host:port, comma separated.")
-    topic: str
-    slack: Duration = Field(
-        timedelta(seconds=1),
-        description="Longer than a request takes from the log's timestamp to being readable.",
-    )
-    options: dict[str, str] = Field({}, description="Passed on to the Kafka client.")
-
-
-class FilesLive(Section):
-    """Files that are read on request: a feed."""
-
-    type: Literal["files"]
-    requests: RequestsTopic = Field(description='Where `{"uri": …}` records come from.')
-    format: Literal["parquet", "csv", "json"] | None = Field(
-        None, description="Of all files; without it, as each file's name ends."
-    )
-    schema_: str = Field(alias="schema", description="The columns as Spark DDL.")
-    ingest_time: str = Field(
-        description="The column with the time the log accepted the row; 'event': the event time, "
-        "for files that are requested in event order."
-    )
-    root: str | None = Field(
-        None,
-        description="The folder, or URI, below which all files lie; by default the YAML's folder.",
-    )
-    slack: Duration | None = Field(
-        None,
-        description="The promise that no row is older than this when its file is requested: the "
-        "frontier then follows the clock, so far behind. Needed beside other streams.",
-    )
-    max_rows: int = Field(500_000, ge=1, description="About how many rows a live slice may have.")
+    @property
+    def reads(self) -> frozenset[tuple[str, ...]]:
+        """The places that rows come from: an output that goes to one of them is read back."""
+        return frozenset()
 
 
 Archive = Annotated[ArchiveColumns, ARCHIVES]
-Live = Annotated[KafkaLive | IcebergLive | FilesLive, Field(discriminator="type")]
 
 
 class StreamConfig(Section):
@@ -101,7 +60,7 @@ class StreamConfig(Section):
     )
     zone: str = Field("UTC", description="The zone of times that carry none.")
     archive: Archive | None = None
-    live: Live | None = None
+    live: Annotated[LiveHome, LOGS] | None = None
 
     @field_validator("zone")
     @classmethod

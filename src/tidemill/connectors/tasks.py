@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tidemill.connectors.pieces import Piece
@@ -60,14 +60,15 @@ def deal(pieces: Sequence[Piece], tasks: int) -> list[list[Piece]]:
     return loads
 
 
-def deal_whole(pieces: Sequence[Piece], tasks: int) -> list[list[Piece]]:
-    """Lists of whole pieces for at most ``tasks`` tasks; at least one list, maybe empty.
+def spread(pieces: Iterable[Piece], tasks: int) -> list[list[Piece]]:
+    """Whole pieces for at most ``tasks`` tasks: the largest first, each to the least laden.
 
-    For pieces that cannot be cut by time: the largest goes first, each to the least laden task.
+    Pieces of one size are dealt in the order in which they are given.
     """
-    loads: list[list[Piece]] = [[] for _ in range(max(1, min(tasks, len(pieces))))]
+    found = sorted(pieces, key=lambda piece: -piece.rows)
+    loads: list[list[Piece]] = [[] for _ in range(max(1, min(tasks, len(found))))]
     sizes = [0] * len(loads)
-    for piece in sorted(pieces, key=lambda piece: -piece.rows):
+    for piece in found:
         least = sizes.index(min(sizes))
         loads[least].append(piece)
         sizes[least] += piece.rows

@@ -16,26 +16,17 @@ VERSION = 1
 
 
 @dataclass(frozen=True)
-class FeedPin:
-    """How the files of a feed are read; where they lie may be secret and stands in no file."""
-
-    ingest_time: str | None  # a column; None: the event time
-    format: str | None  # None: as each file's name ends
-    slack: int | None  # µs; None: rows may be of any age when their file is requested
-
-
-@dataclass(frozen=True)
 class LivePin:
     """The live home of a source: where it begins, and how it is read. Holds no secret."""
 
-    kind: str  # kafka, iceberg (the tail of a table), files (a feed)
-    location: str  # topic, table name, or topic of requests
+    kind: str  # the YAML's type of the log
+    location: str  # its name: a topic, a table
     slack: int  # µs the frontier stays behind the clock
     max_rows: int  # in one slice, about
     trigger: int  # µs between slices, at least
-    topic: str | None = None  # the topic's id: another one is another log
-    format: dict[str, Any] = field(default_factory=dict)  # fields of sources.decoding.Format
-    feed: FeedPin | None = None
+    topic: str | None = None  # the log's identity, a topic's id: another one is another log
+    format: dict[str, Any] = field(default_factory=dict)  # fields of records.decoding.Format
+    own: dict[str, Any] = field(default_factory=dict)  # what only this kind of log understands
 
 
 @dataclass(frozen=True)
@@ -58,8 +49,8 @@ class Leg:
 
     seam: int  # its end: the archive's frontier, µs
     archive: ArchivePin | None = None
-    positions: dict[str, int] = field(default_factory=dict)  # first offset per partition after it
-    topic: str | None = None  # the id of the topic that these are offsets of, if it is known
+    positions: Any = None  # where the live log goes on, in the log's own JSON
+    topic: str | None = None  # the identity of the log that these are of, if it is known
     boundaries: tuple[int, ...] = ()  # the source's own; without them, those of all sources
 
     @property
@@ -245,15 +236,10 @@ def _source_pin(value: dict[str, Any]) -> SourcePin:
             **value,
             "columns": tuple(value["columns"]),
             "archive": _archive_pin(value["archive"]),
-            "live": None if live is None else _live_pin(live),
+            "live": None if live is None else LivePin(**live),
             "leg": None if leg is None else leg_from(leg),
         }
     )
-
-
-def _live_pin(value: dict[str, Any]) -> LivePin:
-    feed = value.get("feed")
-    return LivePin(**{**value, "feed": None if feed is None else FeedPin(**feed)})
 
 
 def next_boundary(boundaries: tuple[int, ...], frontier: int, released: int | None) -> int:

@@ -16,39 +16,32 @@ from tidemill.types import MILLISECOND
 class Offset:
     """How far a source is read: every row with an ingest time before the frontier, no other.
 
-    Beyond the seam it says as well where that is in the live log: the first offset to read in
-    each partition, or the snapshot that was read.
+    Beyond the seam it says as well where that is in the live log, in the log's own JSON.
     """
 
     source: str
     frontier: int
-    positions: dict[str, int] | None = None
-    snapshot: int | None = None
+    positions: Any = None
 
     @property
     def is_live(self) -> bool:
         """Whether it lies beyond the seam."""
-        return self.positions is not None or self.snapshot is not None
+        return self.positions is not None
 
     def to_json(self) -> dict[str, Any]:
-        """As Spark keeps it. What is not said is left out: equal offsets are equal texts."""
+        """As Spark keeps it. What is not said is left out.
+
+        Equal positions are equal texts, see `connectors/logs/contract.py`; so are offsets.
+        """
         value: dict[str, Any] = {"source": self.source, "frontier": self.frontier}
         if self.positions is not None:
-            value["positions"] = {key: self.positions[key] for key in sorted(self.positions)}
-        if self.snapshot is not None:
-            value["snapshot"] = self.snapshot
+            value["positions"] = self.positions
         return value
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> "Offset":
         """The inverse of :meth:`to_json`."""
-        positions = value.get("positions")
-        return cls(
-            value["source"],
-            int(value["frontier"]),
-            None if positions is None else {str(key): int(at) for key, at in positions.items()},
-            value.get("snapshot"),
-        )
+        return cls(value["source"], int(value["frontier"]), value.get("positions"))
 
 
 @dataclass(frozen=True)

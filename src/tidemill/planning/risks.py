@@ -74,64 +74,6 @@ def expiry_risks(
             )
 
 
-def clock_risks(pins: Mapping[str, SourcePin], types: Mapping[str, str | None]) -> Iterable[str]:
-    """Topics whose times are not the log's; ``types`` are message.timestamp.type by source.
-
-    None is a topic of which the broker does not say it.
-    """
-    for name, found in types.items():
-        pin = pins[name]
-        topic = f"the topic {pin.live.location if pin.live else pin.location}"
-        if found == "CreateTime":
-            yield (
-                f"{name}: {topic} has create time: {_weakness(pin)}; to mend it for what comes "
-                "from then on, give the topic message.timestamp.type=LogAppendTime"
-            )
-        elif found is None:
-            yield (
-                f"{name}: the broker does not say whether {topic} has log-append time; with create "
-                f"time {_weakness(pin)}"
-            )
-
-
-def compaction_risks(
-    pins: Mapping[str, SourcePin], policies: Mapping[str, str | None]
-) -> Iterable[str]:
-    """Topics from which the broker takes records away; ``policies`` are cleanup.policy by source.
-
-    None is a topic of which the broker does not say it, which `clock_risks` tells already.
-    """
-    for name, found in policies.items():
-        if found is not None and "compact" in found:
-            pin = pins[name]
-            yield (
-                f"{name}: the topic {pin.live.location if pin.live else pin.location} is compacted "
-                f"(cleanup.policy={found}): the broker removes older records of a key, so a batch "
-                "that is read again, and an archive or a run that lags behind, see fewer rows than "
-                "a live run saw; give the topic cleanup.policy=delete, or a "
-                "min.compaction.lag.ms longer than any run may lag"
-            )
-
-
-def _weakness(pin: SourcePin) -> str:
-    """What create time costs the reader of a topic."""
-    if pin.live is not None and pin.live.kind == "files":
-        return (
-            "producers' clocks decide the order of requests, and so which rows of a file come too "
-            "late: they go to late with the reason clock, and the run is no longer exact"
-        )
-    if pin.keep_all:
-        return (
-            "producers' clocks decide the ingest time; a row that comes behind the frontier is "
-            "archived with the time its slice began, the run is no longer exact, and a backfill "
-            "may take the row where a live run called it late"
-        )
-    return (
-        "producers' clocks decide the ingest time; a row that comes behind the frontier goes to "
-        "late with the reason clock, and the run is no longer exact"
-    )
-
-
 def describe_lateness(pin: SourcePin, statistics: SourceStatistics) -> str:
     """What file statistics tell of late rows, without reading any."""
     bounded = [extent for extent in statistics.extents if extent.event is not None]

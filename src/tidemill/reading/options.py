@@ -13,6 +13,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 _SETTINGS = "secret.settings"
 _TRANSFORM = "secret.transform"
@@ -25,15 +26,14 @@ class SourceOptions:
     run: Path  # the run's folder
     source: str
     catalog: Mapping[str, str] = field(default_factory=dict, repr=False)  # its properties
-    client: Mapping[str, str] = field(default_factory=dict, repr=False)  # of a log's client
-    root: str | None = field(default=None, repr=False)  # URI of the folder with a feed's files
+    log: Mapping[str, Any] = field(default_factory=dict, repr=False)  # see LogHome.settings
     transform: bytes | None = field(default=None, repr=False)
     """A pickled :class:`~tidemill.reading.transform.Lifting`. It is code, for example a user's
     fold, and so has no other form; Spark pickles code to executors in the same way."""
 
     def to_spark(self) -> dict[str, str]:
         """As Spark takes them."""
-        settings = {"catalog": dict(self.catalog), "client": dict(self.client), "root": self.root}
+        settings = {"catalog": dict(self.catalog), "log": dict(self.log)}
         found = {"run": str(self.run), "source": self.source, _SETTINGS: json.dumps(settings)}
         if self.transform is not None:
             found[_TRANSFORM] = base64.b64encode(self.transform).decode("ascii")

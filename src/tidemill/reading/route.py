@@ -116,7 +116,7 @@ class Route:
         legs = self.course.legs(self.source)
         if not legs:
             return start
-        return replace(start, positions=legs[-1].positions, snapshot=legs[-1].snapshot)
+        return replace(start, positions=legs[-1].positions)
 
     def slices(self, start: Offset, end: int) -> list[tuple[Offset, Offset]]:
         """Every slice from an offset on, up to a frontier."""

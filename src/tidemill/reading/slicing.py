@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from tidemill.connectors.archives.opening import kept_schema, reopen_reader
+from tidemill.connectors.logs.contract import SlicesPlace, home_of
 from tidemill.connectors.tasks import deal, pieces_of
 from tidemill.planning.manifest import Leg, SourcePin
 from tidemill.reading.options import SourceOptions
@@ -26,8 +27,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from tidemill.connectors.archives.contract import ArchiveReader
-    from tidemill.connectors.logs.kafka.slices import LiveSlices
-    from tidemill.connectors.logs.tail import TailSlices
+    from tidemill.connectors.logs.contract import LogSlices
     from tidemill.connectors.pieces import Piece, PieceReader
     from tidemill.planning.offsets import Offset
     from tidemill.planning.statistics import Extent
@@ -59,24 +59,19 @@ class Slicing:
         return self._stretch(0).reader.schema() if found is None else found
 
     @cached_property
-    def live(self) -> LiveSlices | TailSlices:
+    def live(self) -> LogSlices:
         """The live part."""
         assert self.pin.live is not None
-        place = (self.route.folder, self.source, self.pin)
-        if self.pin.live.kind == "iceberg":
-            from tidemill.connectors.logs.tail import TailSlices
-
-            catalog, kept = dict(self._options.catalog), self.manifest.keep_batches
-            return TailSlices(*place, catalog, self.archive, kept=kept)
-        if self.pin.live.kind == "files":
-            from tidemill.connectors.logs.files.slices import FileSlices
-
-            client, root = dict(self._options.client), self._options.root
-            assert root is not None
-            return FileSlices(*place, client, self.archive, root=root)
-        from tidemill.connectors.logs.kafka.slices import LiveSlices
-
-        return LiveSlices(*place, dict(self._options.client), self.archive)
+        place = SlicesPlace(
+            run=self.route.folder,
+            source=self.source,
+            pin=self.pin,
+            schema=self.archive,
+            settings=self._options.log,
+            catalog=self._options.catalog,
+            kept=self.manifest.keep_batches,
+        )
+        return home_of(self.pin.live).slices(place)
 
     def tasks(self, start: Offset, end: Offset) -> list[SliceTask]:
         """The tasks of the slice; the first one carries the mark."""
@@ -89,7 +84,6 @@ class Slicing:
         columns = needed_columns(pin, self.archive.names)
         schema = stream_schema(pin, self.archive)
         low, high = start.frontier, end.frontier
-        is_feed = pin.live is not None and pin.live.feed is not None
         return [
             SliceTask(
                 source=self.source,
@@ -102,7 +96,7 @@ class Slicing:
                 side=(self.folder.side, side_name(self.source, low, high, index)),
                 lane=(0, 1) if end.is_live else (index, len(loads)),
                 event_range=manifest.output if manifest.event_range_at_source else None,
-                floor=low if end.is_live and not is_feed else None,  # a feed has its own
+                floor=low if end.is_live and not self.live.has_own_floor else None,
             )
             for index, load in enumerate(loads)
         ]

@@ -2,7 +2,7 @@
 
 import json
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +10,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tidemill.connectors.archives.opening import log_schema
+from tidemill.connectors.logs.contract import SlicesPlace
+from tidemill.connectors.logs.files.home import FeedPin
 from tidemill.connectors.logs.files.requests import Message
 from tidemill.connectors.logs.files.slices import FileSlices
 from tidemill.connectors.logs.kafka.log import LogState
 from tidemill.planning.feed import EASE
-from tidemill.planning.manifest import FeedPin, LivePin, SourcePin
+from tidemill.planning.manifest import LivePin, SourcePin
 from tidemill.planning.offsets import Offset
 from tidemill.reading.sidefile import Counts, read_side_files, side_name
 from tidemill.reading.task import SliceTask, read_task
@@ -89,7 +91,7 @@ def feed_pin(
         max_rows,
         0,
         format=form,
-        feed=FeedPin(ingest_time, file_format, slack),
+        own=asdict(FeedPin(ingest_time, file_format, slack)),
     )
     return SourcePin(
         stream="views",
@@ -113,7 +115,9 @@ class Feed:
         run.mkdir(parents=True, exist_ok=True)
         self.run, self.topic, self.pin = run, topic, pin
         self.schema = log_schema(pin)
-        self.slices = Slices(run, "views", pin, {}, self.schema, root=root.as_uri())
+        self.slices = Slices(
+            SlicesPlace(run, "views", pin, self.schema, {"client": {}, "root": root.as_uri()}, {})
+        )
         self.slices.__dict__["log"] = topic
         self.ledger = Ledger(run, "views")
         self.at = Offset("views", begin, {str(n): 0 for n in range(len(topic.partitions))})

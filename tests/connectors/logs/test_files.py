@@ -17,7 +17,8 @@ from tests.connectors.logs.feeds import (
     times,
     write_file,
 )
-from tidemill.connectors.logs.files.slices import first_reach
+from tidemill.connectors.logs.files.planning import first_reach
+from tidemill.planning.plan import Beginning
 from tidemill.rows.verdict import CLOCK
 from tidemill.runfolder.lag import read_lag
 from tidemill.types import MILLISECOND, SECOND
@@ -30,10 +31,14 @@ def test_a_feed_begins_before_all_files_or_where_its_promise_allows():
     topic.ask({"uri": "a"})
     topic.clock += 60 * SECOND
     state = topic.look()
-    assert first_reach(topic, state, "latest", SECOND, None) == 0
-    assert first_reach(topic, state, "earliest", SECOND, None) == 0
-    assert first_reach(topic, state, "latest", SECOND, 10 * SECOND) == topic.clock - 11 * SECOND
-    assert first_reach(topic, state, "earliest", SECOND, 10 * SECOND) == BEGIN - 10 * SECOND
+    assert first_reach(topic, state, Beginning.LATEST, SECOND, None) == 0
+    assert first_reach(topic, state, Beginning.EARLIEST, SECOND, None) == 0
+    assert (
+        first_reach(topic, state, Beginning.LATEST, SECOND, 10 * SECOND)
+        == topic.clock - 11 * SECOND
+    )
+    found = first_reach(topic, state, Beginning.EARLIEST, SECOND, 10 * SECOND)
+    assert found == BEGIN - 10 * SECOND
 
 
 @pytest.mark.parametrize("form", FORMATS)

@@ -16,10 +16,11 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 
 from tests.kafka.broker import Broker
 from tidemill.connectors.archives.opening import log_schema
+from tidemill.connectors.logs.contract import LogAway, SlicesPlace
 from tidemill.connectors.logs.kafka import reader as kafkareader
-from tidemill.connectors.logs.kafka.log import KafkaLog, LogAway, LogState
+from tidemill.connectors.logs.kafka.log import KafkaLog, LogState
 from tidemill.connectors.logs.kafka.reader import KafkaReader
-from tidemill.connectors.logs.kafka.slices import LiveSlices
+from tidemill.connectors.logs.kafka.slices import TopicSlices
 from tidemill.connectors.pieces import Piece
 from tidemill.errors import SourceError
 from tidemill.planning.manifest import LivePin, SourcePin
@@ -369,7 +370,7 @@ class Writers:
         return sorted(self.kept)
 
 
-def taken(slices: LiveSlices, start: Offset, end: Offset) -> Iterator[tuple[int, int]]:
+def taken(slices: TopicSlices, start: Offset, end: Offset) -> Iterator[tuple[int, int]]:
     reader, loads = slices.share(start, end, 2)
     for piece in (piece for load in loads for piece in load):
         for batch in reader.read(piece, COLUMNS):
@@ -382,7 +383,9 @@ def test_slices_of_a_busy_topic_hold_every_row_once(broker, topic, tmp_path: Pat
     broker.create_topic(topic, partitions=2)
     pin = pin_of(topic, max_rows=30)
     client = {"bootstrap.servers": broker.brokers}
-    slices = LiveSlices(tmp_path, "plays", pin, client, log_schema(pin))
+    slices = TopicSlices(
+        SlicesPlace(tmp_path, "plays", pin, log_schema(pin), {"client": client}, {})
+    )
     start = Offset("plays", (time.time_ns() // 1_000_000_000 - 1) * SECOND, {"0": 0, "1": 0})
     writers = Writers(broker, topic, 6)
     grows_at = time.monotonic() + 2

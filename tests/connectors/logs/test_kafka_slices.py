@@ -10,21 +10,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.connectors.logs.fakelog import BEGIN, SLACK, FakeLog, Positions, Reader, events
-from tidemill.connectors.logs.kafka.log import LogAway
-from tidemill.connectors.logs.kafka.slices import LiveSlices, first_moment
+from tidemill.connectors.logs.contract import LogAway, SlicesPlace
+from tidemill.connectors.logs.kafka.planning import first_moment
+from tidemill.connectors.logs.kafka.slices import TopicSlices
 from tidemill.errors import SourceError
 from tidemill.planning.manifest import LivePin, SourcePin
 from tidemill.planning.offsets import Offset
+from tidemill.planning.plan import Beginning
 from tidemill.runfolder.lag import read_lag
 from tidemill.types import MILLISECOND, SECOND
 
 WIDE = 60 * SECOND
 
 
-def slices_of(folder: Path, log: FakeLog, max_rows: int = 500, trigger: int = 0) -> LiveSlices:
+def slices_of(folder: Path, log: FakeLog, max_rows: int = 500, trigger: int = 0) -> TopicSlices:
     live = LivePin("kafka", "t", SLACK, max_rows, trigger, topic=log.topic)
     pin = SourcePin("plays", None, "e", "i", 0, 0, (), live=live)
-    found = LiveSlices(folder, "plays", pin, {}, pa.schema([]))
+    found = TopicSlices(SlicesPlace(folder, "plays", pin, pa.schema([]), {"client": {}}, {}))
     found.__dict__["log"] = log
     return found
 
@@ -217,10 +219,10 @@ def test_a_log_that_is_away_is_waited_for_and_status_says_since_when(tmp_path):
 def test_a_run_begins_now_or_with_the_first_row():
     log = grown()
     state = log.look()
-    assert first_moment(log, state, "earliest", SLACK) == BEGIN  # type: ignore[arg-type]
-    assert first_moment(log, state, "latest", SLACK) == state.clock - SLACK  # type: ignore[arg-type]
+    assert first_moment(log, state, Beginning.EARLIEST, SLACK) == BEGIN  # type: ignore[arg-type]
+    assert first_moment(log, state, Beginning.LATEST, SLACK) == state.clock - SLACK  # type: ignore[arg-type]
     empty = FakeLog(partitions=[[], []])
-    assert first_moment(empty, empty.look(), "earliest", SLACK) == BEGIN - SLACK  # type: ignore[arg-type]
+    assert first_moment(empty, empty.look(), Beginning.EARLIEST, SLACK) == BEGIN - SLACK  # type: ignore[arg-type]
 
 
 def test_a_run_that_begins_now_waits_for_what_is_hidden():
@@ -228,7 +230,7 @@ def test_a_run_that_begins_now_waits_for_what_is_hidden():
     log.append(1, 1, log.begin(1))
     hidden = log.clock
     log.clock += SECOND
-    found = first_moment(log, log.look(), "latest", SLACK)  # type: ignore[arg-type]
+    found = first_moment(log, log.look(), Beginning.LATEST, SLACK)  # type: ignore[arg-type]
     assert found == hidden // MILLISECOND * MILLISECOND
 
 

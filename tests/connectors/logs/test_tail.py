@@ -15,8 +15,9 @@ from pyiceberg.table import Table
 from tests.connectors.archives.archives import START as HOUR_START
 from tests.connectors.archives.archives import open_local, pin_of, rewrite_as_one
 from tidemill.archive.progress import Reached, to_summary
-from tidemill.connectors.logs import tail
-from tidemill.connectors.logs.tail import TailSlices
+from tidemill.connectors.logs.contract import SlicesPlace
+from tidemill.connectors.logs.tail import slices as tail
+from tidemill.connectors.logs.tail.slices import TailSlices
 from tidemill.errors import SourceError
 from tidemill.iceberg.appended import Appended
 from tidemill.planning.manifest import LivePin
@@ -46,14 +47,14 @@ class Follower:
         live = LivePin("iceberg", "archive.rows", SLACK, max_rows, trigger=0)
         self.pin = replace(pin_of(table), live=live, where=where)
         self.folder, self.properties = folder, dict(self.catalog.properties)
-        self.offset = Offset("plays", START - SLACK, snapshot=None)
+        self.offset = Offset("plays", START - SLACK)
         self.restart()
 
     def restart(self) -> None:
         """Another process."""
         self.slices = TailSlices(
-            self.folder, "plays", self.pin, self.properties, SCHEMA, kept=3
-        )  # fmt: skip
+            SlicesPlace(self.folder, "plays", self.pin, SCHEMA, {}, self.properties, kept=3)
+        )
 
     @property
     def table(self) -> Table:

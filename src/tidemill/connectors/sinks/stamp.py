@@ -31,7 +31,7 @@ class BatchStamp:
     frontiers: dict[str, int]
     watermark: int
     before: dict[str, int] = field(default_factory=dict)  # the frontiers of the batch before
-    positions: dict[str, dict[str, int]] = field(default_factory=dict)  # live: source, partition
+    positions: dict[str, Any] = field(default_factory=dict)  # live: the log's own, by source
     apart: tuple[str, ...] = ()  # sources that are used twice, and one use was ahead
     apart_before: tuple[str, ...] = ()  # the same of the batch before
     closed: tuple[int, ...] = ()  # ms: the watermarks of the batch before, and of this one

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from tidemill.archive.progress import Reached, read_reached
+from tidemill.connectors.logs.contract import home_of
 from tidemill.connectors.sinks.iceberg.commit import Followed
 from tidemill.connectors.sinks.iceberg.table import IcebergTable, files_of
 from tidemill.reading.sidefile import Counts
@@ -53,20 +54,19 @@ class FollowedLog:
     def follow(self, name: str, batch: Batch) -> Followed | None:
         """What the commit of a batch says of the log; None if its source has no positions yet."""
         end, counts = batch.now.ends.get(name), batch.sides.get(name, Counts())
-        if end is None or end.positions is None:
+        live = self.pin.live
+        if end is None or live is None or not end.is_live:
             return None
         newest = self._newest_times()
         for number, moment in counts.newest.items():
             newest[number] = max(moment, newest.get(number, moment))
-        live = self.pin.live
-        topic, log = (None, None) if live is None else (live.topic, live.location)
+        log = home_of(live)
         reached = {
-            int(number): Reached(at, end.frontier, newest.get(number), topic, log)
-            for number, at in end.positions.items()
+            number: Reached(at, end.frontier, newest.get(str(number)), live.topic, live.location)
+            for number, at in log.offsets(end.positions).items()
         }
         first = batch.before.ends[name] if batch.before else self.route.first()
-        start = self.route.placed(first).positions or {}
-        begin = {int(number): at for number, at in start.items()}
+        begin = log.offsets(self.route.placed(first).positions)
         gaps = {int(number): found for number, found in counts.gaps.items()}
         return Followed(reached, begin, gaps)
 

@@ -17,11 +17,11 @@ from tidemill.runfolder.control import Control, read_control, update_control
 from tidemill.runfolder.folder import SPARK_LOG
 from tidemill.runfolder.lag import read_lag
 from tidemill.runfolder.offset_log import committed_entry
+from tidemill.runtime.driving.goals import is_past
 from tidemill.runtime.driving.rewind import prepare_start
 from tidemill.runtime.driving.steps import StepWatch
 from tidemill.runtime.driving.throttle import Throttle
 from tidemill.runtime.driving.watchdog import Patience, Step, Watchdog, WorkMeter
-from tidemill.runtime.plans.feeds import has_feed, is_past
 from tidemill.runtime.registry import BatchRecord, Registry, RunState
 from tidemill.storage.location import Location
 from tidemill.types import FOREVER_MICROS
@@ -205,7 +205,7 @@ class Driver:
             return True
         if goal.frontier is None or self._frontier >= goal.frontier:
             return goal.frontier is not None
-        return has_feed(self.manifest) and is_past(self.folder, self.manifest, goal.frontier)
+        return is_past(self.folder, self.manifest, goal.frontier)
 
     def _await(self, query: StreamingQuery) -> None:
         """Wait a moment; a failed query raises here, in our words."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import partial, reduce
 from typing import TYPE_CHECKING
 
+from tidemill.connectors.logs.contract import live_home
 from tidemill.connectors.sinks.contract import RESULT
 from tidemill.connectors.sinks.writing import OUTPUT, RESULT_DDL, BatchWriter
 from tidemill.errors import RunError, nearest
@@ -18,8 +19,6 @@ from tidemill.reading.options import SourceOptions
 from tidemill.reading.transform import Lifting
 from tidemill.rows.columns import MARK, stream_schema
 from tidemill.runtime.code.analyst import call_pipeline
-from tidemill.runtime.plans.feeds import feed_root
-from tidemill.runtime.plans.logs import client_settings
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -42,13 +41,13 @@ class Work:
 
     def options(self, source: str) -> SourceOptions:
         """The data source's options; the same ones make the driver's own readers."""
-        stream = self.manifest.sources[source].stream
+        pin, loaded = self.manifest.sources[source], self.loaded
+        home = None if pin.live is None else live_home(loaded, pin.stream)
         return SourceOptions(
             run=self.folder.path,
             source=source,
-            catalog=self.loaded.config.catalog.properties(self.loaded.base),
-            client=client_settings(self.loaded, stream),
-            root=feed_root(self.loaded, stream),
+            catalog=loaded.config.catalog.properties(loaded.base),
+            log={} if home is None else home.settings(loaded, pin.stream),
         )
 
     def lift(self, spark: SparkSession, source: str, columns: list[str], pack: Pack) -> DataFrame:

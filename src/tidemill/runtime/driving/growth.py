@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tidemill.config.stream import KafkaLive
+from tidemill.connectors.logs.contract import live_home
 from tidemill.iceberg.catalog import open_catalog
 from tidemill.records.ddl import parse_columns, write_columns
+from tidemill.records.inference import infer_columns, pin_columns, pinned_path
 from tidemill.rows.columns import EXTRA
-from tidemill.runtime.plans.inference import infer_columns, pin_columns, pinned_path
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -34,7 +34,7 @@ class GrowthWatch:
         self.tables = {
             name: manifest.sinks[name].table
             for name, pin in manifest.sources.items()
-            if _is_inferred(loaded, pin.stream)
+            if live_home(loaded, pin.stream).grows
         }
         self._seen: dict[str, int | None] = {}
         self._batches, self._is_behind = 0, has_grown(loaded, manifest)
@@ -77,13 +77,8 @@ def has_grown(loaded: LoadedConfig, manifest: Manifest) -> bool:
         set(parse_columns(pinned_path(loaded, pin.stream).read_text("utf-8").strip()).names)
         - set(pin.columns)
         for pin in manifest.sources.values()
-        if _is_inferred(loaded, pin.stream)
+        if live_home(loaded, pin.stream).grows
     )
-
-
-def _is_inferred(loaded: LoadedConfig, stream: str) -> bool:
-    live = loaded.config.streams[stream].live
-    return isinstance(live, KafkaLive) and live.format == "json" and live.schema_ is None
 
 
 def _has_extra(table: Table) -> bool:

@@ -8,15 +8,14 @@ from contextlib import suppress
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from tidemill.connectors.logs.kafka.log import LogAway
+from tidemill.connectors.logs.contract import LogAway, open_log
 from tidemill.errors import SourceError
 from tidemill.runfolder.lag import read_lag, write_times, write_waiting
-from tidemill.runtime.plans.liveplan import is_kafka, open_log
 from tidemill.types import SECOND
 
 if TYPE_CHECKING:
     from tidemill.config.loader import LoadedConfig
-    from tidemill.connectors.logs.kafka.log import KafkaLog
+    from tidemill.connectors.logs.contract import Log
     from tidemill.planning.manifest import Manifest
     from tidemill.runfolder.folder import RunFolder
     from tidemill.runfolder.lag import Lag
@@ -37,7 +36,7 @@ class LogWatch:
     def __init__(self, loaded: LoadedConfig, folder: RunFolder, manifest: Manifest) -> None:
         """Nothing is opened before there is something to ask."""
         self.loaded, self.folder = loaded, folder
-        self._pins = {name: pin for name, pin in manifest.sources.items() if is_kafka(pin)}
+        self._pins = {name: pin for name, pin in manifest.sources.items() if pin.live is not None}
         self._looking: Future[None] | None = None
         self._looked: float | None = None
 
@@ -70,15 +69,14 @@ class LogWatch:
 
     def _date(self, source: str, known: Lag) -> None:
         """When the rows came that are next in each partition."""
-        left = [int(number) for number, rows in known.rows.items() if rows > 0]
+        left = [part for part, rows in known.rows.items() if rows > 0 and part not in known.times]
         if left:
             with suppress(SourceError, LogAway):
-                found = self._logs[source].next_times(known.reached, left)
-                times = {str(number): at for number, at in found.items()}
+                times = self._logs[source].next_times(known.reached, left)
                 write_times(self.folder.path, source, known.reached, times)
 
     @cached_property
-    def _logs(self) -> dict[str, KafkaLog]:
+    def _logs(self) -> dict[str, Log]:
         return {name: open_log(self.loaded, pin) for name, pin in self._pins.items()}
 
     @cached_property

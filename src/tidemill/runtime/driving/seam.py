@@ -12,13 +12,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tidemill.connectors.archives.opening import archive_of, keep_metadata, open_reader
-from tidemill.connectors.logs.kafka.log import LogAway
+from tidemill.connectors.logs.contract import LogAway, home_of, open_log
 from tidemill.iceberg.catalog import open_catalog
 from tidemill.planning.slices import DEFAULT_SLICE_ROWS, cut_by_rows
 from tidemill.runfolder.lag import write_waiting
 from tidemill.runfolder.offset_log import latest_entry, oldest_entry
 from tidemill.runfolder.phases import Course, Extension, read_course, write_course
-from tidemill.runtime.plans.liveplan import archive_leg, is_kafka, open_log, require_seam
+from tidemill.runtime.plans.liveplan import archive_progress
 from tidemill.types import from_micros
 
 if TYPE_CHECKING:
@@ -70,7 +70,9 @@ class SeamWatch:
         if oldest is not None and all(end.is_live for end in oldest.ends.values()):
             catalog = open_catalog(self.loaded)
             for pin in self.manifest.sources.values():
-                if pin.archive is not None and is_kafka(pin):
+                if pin.live is None or home_of(pin.live).reads_archive:
+                    continue
+                if pin.archive is not None:
                     archive_of(pin.archive).release(pin.archive, catalog, self.manifest.run)
             self._released = True
 
@@ -78,16 +80,21 @@ class SeamWatch:
         catalog = open_catalog(self.loaded)
         clock = time.time_ns() // 1_000  # before the snapshots are chosen
         pins = {name: self._current(catalog, pin) for name, pin in self.manifest.sources.items()}
-        legs = {name: archive_leg(catalog, pin, clock) for name, pin in pins.items()}
+        reached = {name: archive_progress(catalog, pin) for name, pin in pins.items()}
         # A table that does not say how far it is complete is followed by its snapshots, live: only
         # there rows are found that came behind what the clock allowed.
-        legs = {name: leg for name, leg in legs.items() if leg.positions}
+        legs = {
+            name: open_log(self.loaded, pin, catalog).seam(reached[name], clock)
+            for name, pin in pins.items()
+            if reached[name]
+        }
         seams = course.seams()
         if any(leg.seam - seams[name] > self.manifest.misalignment for name, leg in legs.items()):
             return self._extend(catalog, course, pins, legs)
         for name, pin in self.manifest.sources.items():
-            if is_kafka(pin):
-                require_seam(pin, course.legs(name)[-1], open_log(self.loaded, pin).look())
+            log = open_log(self.loaded, pin, catalog)
+            log.look()
+            log.require_seam(course.legs(name)[-1])
         _LOG.info("run %s goes live at %s", self.manifest.run, seams)
         return replace(course, switched=True)
 

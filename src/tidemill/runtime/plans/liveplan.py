@@ -2,30 +2,95 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from tidemill.archive.progress import Reached, frontier_of, name_of, topic_of
 from tidemill.config.places import table_of
-from tidemill.config.stream import FilesLive, KafkaLive
 from tidemill.connectors.archives.opening import archive_of
-from tidemill.errors import PlanError, SourceError
-from tidemill.iceberg.catalog import load_table
-from tidemill.planning.manifest import Leg, LivePin, SourcePin
+from tidemill.connectors.logs.contract import live_home, open_log
+from tidemill.errors import PlanError
+from tidemill.planning.manifest import Leg, SourcePin
 from tidemill.planning.plan import Beginning
-from tidemill.runtime.plans.feeds import first_frontier, first_positions, pin_feed, require_slack
-from tidemill.runtime.plans.logs import client_settings, kafka_pin, live_home
+from tidemill.planning.ranges import Margins, find_margins
 from tidemill.runtime.plans.pinning import describe_source, pin_source
-from tidemill.types import MILLISECOND, from_micros, micros_of, show_instant, to_micros
+from tidemill.types import MILLISECOND, TimeRange, from_micros, micros_of, to_micros
 
 if TYPE_CHECKING:
-    from datetime import datetime, timedelta
+    from collections.abc import Iterable, Mapping
+    from datetime import datetime
 
     from pyiceberg.catalog import Catalog
 
+    from tidemill.archive.progress import Reached
     from tidemill.config.loader import LoadedConfig
-    from tidemill.connectors.logs.kafka.log import KafkaLog, LogState
+    from tidemill.connectors.logs.contract import Log
+    from tidemill.planning.analysis import PipelineFacts
     from tidemill.planning.plan import BackfillRequest
+    from tidemill.planning.statistics import SourceStatistics
+
+
+@dataclass(frozen=True)
+class LiveSteps:
+    """How a run that goes on live is planned; `backfillplan.BackfillSteps` has the same methods."""
+
+    loaded: LoadedConfig
+    catalog: Catalog
+    request: BackfillRequest
+    begin: Beginning
+
+    def pin(self, source: str) -> SourcePin:
+        """What a source reads, first of history if there is any, then live."""
+        config = self.loaded.config.pipelines[self.request.pipeline]
+        trigger = self.request.trigger or config.trigger
+        return pin_live(self.loaded, self.catalog, source, self.request, trigger)
+
+    def margins(
+        self,
+        facts: PipelineFacts,
+        times: Iterable[tuple[str, str | None]],
+        warm_up: timedelta | None,
+        look_ahead: timedelta | None,
+    ) -> Margins:
+        """How much more input than output there is; none if the run begins with the log."""
+        if self.begin is Beginning.HISTORY:
+            return find_margins(facts, list(times), warm_up, look_ahead)
+        return Margins(timedelta(), timedelta(), "the run begins with the log")
+
+    def place(self, pins: dict[str, SourcePin], now: datetime) -> dict[str, SourcePin]:
+        """The pins with the place at which their live part begins."""
+        return place(self.loaded, self.catalog, self.begin, pins, to_micros(now))
+
+    def risks(self, pins: Mapping[str, SourcePin]) -> tuple[str, ...]:
+        """What the logs' settings weaken."""
+        return log_risks(self.loaded, pins)
+
+    def needed(self, margins: Margins, pins: Mapping[str, SourcePin]) -> TimeRange:
+        """The ingest times to read of history: as far as the seams."""
+        seams = _seams(pins)
+        if self.begin is not Beginning.HISTORY:
+            return TimeRange(from_micros(min(seams)), from_micros(min(seams) + 1))
+        skew = timedelta(microseconds=max(pin.skew for pin in pins.values()))
+        start = self.request.range.start - margins.warm_up - skew
+        return TimeRange(start, max(from_micros(max(seams)), start + timedelta(milliseconds=1)))
+
+    def span(
+        self,
+        needed: TimeRange,
+        statistics: Mapping[str, SourceStatistics],
+        pins: Mapping[str, SourcePin],
+    ) -> tuple[int, int]:
+        """From the first row to the last seam; (f, f) if history is not read at all."""
+        seams = _seams(pins)
+        if self.begin is not Beginning.HISTORY:
+            return min(seams), min(seams)
+        firsts = [found.span[0] for found in statistics.values() if found.span is not None]
+        start = max([to_micros(needed.start), *([min(firsts)] if firsts else [])])
+        return min(start, *seams), max(seams)
+
+
+def _seams(pins: Mapping[str, SourcePin]) -> list[int]:
+    return [pin.leg.seam for pin in pins.values() if pin.leg is not None]
 
 
 def pin_live(
@@ -37,26 +102,20 @@ def pin_live(
 ) -> SourcePin:
     """What a source reads, first of history if there is any, then live."""
     described = describe_source(loaded, request.pipeline, source, request)
-    stream = loaded.config.streams[described.stream]
     live = live_home(loaded, described.stream)
-    pause, table = micros_of(trigger), table_of(stream)
-    if isinstance(live, FilesLive):
-        return pin_feed(loaded, described, live, request.live, pause)
-    if isinstance(live, KafkaLive):
-        home = kafka_pin(loaded, described.stream, live, pause)
-    else:
-        assert table is not None
-        slack = micros_of(live.slack)
-        home = LivePin("iceberg", table, slack, live.max_rows, pause)
-    if (table is not None and catalog.table_exists(table)) or home.kind == "iceberg":
-        return replace(pin_source(loaded, catalog, request.pipeline, source, request), live=home)
+    table = table_of(loaded.config.streams[described.stream])
+    pin = live.pin(loaded, described, request.live, micros_of(trigger))
+    is_there = table is not None and catalog.table_exists(table)
+    if live.reads_archive or (live.archived_log is not None and is_there):
+        history = pin_source(loaded, catalog, request.pipeline, source, request)
+        return replace(history, live=pin.live)
     if request.live is Beginning.HISTORY:
         raise PlanError(
             "the stream has no archive yet, so there is no history to begin with",
             where=f"stream {described.stream}",
             fix=f"'tidemill archive run {described.stream}' makes one; or leave --from out",
         )
-    return replace(described, live=home)
+    return pin
 
 
 def place(
@@ -66,151 +125,56 @@ def place(
 
     ``clock`` (µs) was read before they were pinned: what came since is not in their snapshots.
     """
-    require_slack(pins)
-    logs = {name: open_log(loaded, pin) for name, pin in pins.items() if is_kafka(pin)}
-    states = {name: log.look_now() for name, log in logs.items()}
-    placed = {
-        name: _with_topic(pin, states[name]) if name in states else pin
+    logs = {name: open_log(loaded, pin, catalog) for name, pin in pins.items()}
+    streams = len({pin.stream for pin in pins.values()})
+    for log in logs.values():
+        log.check_beside(streams)
+    for log in logs.values():
+        log.look_now()
+    if begin is Beginning.HISTORY:
+        legs = {name: _seam_leg(catalog, log, clock) for name, log in logs.items()}
+    else:
+        legs = _live_legs(begin, logs, clock)
+    return {
+        name: replace(pin, live=replace(logs[name].live, topic=logs[name].identity), leg=legs[name])
         for name, pin in pins.items()
     }
-    if begin is Beginning.HISTORY:
-        legs = {name: archive_leg(catalog, pin, clock) for name, pin in placed.items()}
-        for name, state in states.items():
-            require_seam(placed[name], legs[name], state)
-    else:
-        legs = _live_legs(catalog, begin, placed, logs, states=states, clock=clock)
-    return {name: replace(pin, leg=legs[name]) for name, pin in placed.items()}
 
 
-def is_kafka(pin: SourcePin) -> bool:
-    """Whether the live home is a topic, be it of rows or of requests."""
-    return pin.live is not None and pin.live.kind in ("kafka", "files")
+def _seam_leg(catalog: Catalog, log: Log, clock: int) -> Leg:
+    leg = log.seam(archive_progress(catalog, log.pin), clock)
+    log.require_seam(leg)
+    return leg
 
 
-def open_log(loaded: LoadedConfig, pin: SourcePin) -> KafkaLog:
-    """The topic of a source."""
-    from tidemill.connectors.logs.kafka.log import KafkaLog
-
-    assert pin.live is not None
-    return KafkaLog(client_settings(loaded, pin.stream), pin.live.location)
-
-
-def _with_topic(pin: SourcePin, state: LogState) -> SourcePin:
-    assert pin.live is not None
-    return replace(pin, live=replace(pin.live, topic=state.topic))
-
-
-def archive_leg(catalog: Catalog, pin: SourcePin, clock: int) -> Leg:
-    """History up to the archive's frontier in the pinned snapshot; live goes on right there.
-
-    ``clock`` (µs) was read before the snapshot was chosen.
-    """
+def archive_progress(catalog: Catalog, pin: SourcePin) -> Mapping[int, Reached]:
+    """How far the pinned state of a source's archive follows the log; empty if nothing says."""
     assert pin.archive is not None
-    reached = archive_of(pin.archive).reached(pin.archive, catalog)
-    require_same_topic(pin, reached, pin.location)
-    seam = frontier_of(reached)
-    if seam is None and not is_kafka(pin):
-        assert pin.live is not None
-        seam = (clock - pin.live.slack) // MILLISECOND * MILLISECOND
-    if seam is None:
-        raise PlanError(
-            f"{pin.location} does not say how far it follows the log, so there is no seam",
-            where=f"stream {pin.stream}",
-            fix=f"let 'tidemill archive run {pin.stream}' write the archive; "
-            "'tidemill backfill' needs no seam",
-        )
-    return Leg(
-        seam=seam,
-        archive=pin.archive,
-        positions={str(number): found.next for number, found in sorted(reached.items())},
-        topic=topic_of(reached),
-    )
+    return archive_of(pin.archive).reached(pin.archive, catalog)
 
 
-def require_same_topic(pin: SourcePin, reached: dict[int, Reached], table: str) -> None:
-    """The archive must follow this stream's own topic, as its snapshots say."""
-    followed = name_of(reached)
-    if pin.live is None or pin.live.kind != "kafka" or followed in (None, pin.live.location):
-        return
-    raise SourceError(
-        f"the table {table} follows the topic {followed!r}, not {pin.live.location!r}: "
-        "its offsets are those of another log",
-        where=f"stream {pin.stream}",
-        fix="give the stream an archive table of its own: another archive.table in the YAML; "
-        f"or correct live.topic, if it is {followed!r}",
-    )
-
-
-def require_seam(pin: SourcePin, leg: Leg, state: LogState) -> None:
-    """The log must still hold what comes right after the archive. Never a gap."""
-    if leg.topic is not None and leg.topic != state.topic:
-        raise SourceError(
-            "the topic was deleted and made anew since it was archived, or it is one of another "
-            "cluster: the archive's offsets are those of another log",
-            where=f"stream {pin.stream}",
-            fix="archive the new topic into a new table: another archive.table in the YAML",
-        )
-    gaps = {
-        number: (leg.positions.get(str(number), 0), low - 1)
-        for number, low in sorted(state.low.items())
-        if low > leg.positions.get(str(number), 0)
-    }
-    if gaps:
-        lost = "; ".join(
-            f"partition {number} lacks the offsets {first} to {last}"
-            for number, (first, last) in gaps.items()
-        )
-        raise SourceError(
-            f"the log no longer holds the seam at {show_instant(from_micros(leg.seam))}: {lost}",
-            where=f"stream {pin.stream}",
-            gaps=gaps,
-            fix=f"'tidemill archive run {pin.stream}' must follow the topic more closely than its "
-            "retention; rows that neither has are lost, and --from cannot begin before them",
-        )
-
-
-def _live_legs(
-    catalog: Catalog,
-    begin: Beginning,
-    pins: dict[str, SourcePin],
-    logs: dict[str, KafkaLog],
-    *,
-    states: dict[str, LogState],
-    clock: int,
-) -> dict[str, Leg]:
+def _live_legs(begin: Beginning, logs: dict[str, Log], clock: int) -> dict[str, Leg]:
     """One frontier for all sources; each enters its log at the first row that is not before it."""
-    fronts = []
-    for name, pin in pins.items():
-        if name in logs:
-            fronts.append(first_frontier(logs[name], states[name], begin, pin))
-        else:
-            fronts.append(_tail_front(catalog, pin, begin, clock))
-    frontier = min(fronts) // MILLISECOND * MILLISECOND
-    legs = {}
-    for name, pin in pins.items():
-        if name not in logs:
-            legs[name] = Leg(frontier, pin.archive)
-            continue
-        positions = first_positions(logs[name], states[name], begin, pin, frontier)
-        legs[name] = Leg(frontier, positions=positions)
-    return legs
+    frontier = min(log.first_frontier(begin, clock) for log in logs.values())
+    frontier = frontier // MILLISECOND * MILLISECOND
+    return {
+        name: Leg(frontier, positions=log.first_positions(begin, frontier))
+        for name, log in logs.items()
+    }
 
 
-def _tail_front(catalog: Catalog, pin: SourcePin, begin: Beginning, clock: int) -> int:
-    from tidemill.connectors.logs.tail import table_frontier, table_start
+def log_risks(loaded: LoadedConfig, pins: Mapping[str, SourcePin]) -> tuple[str, ...]:
+    """What the settings of the sources' logs weaken. Only told: nothing fails for it."""
+    return tuple(
+        risk
+        for name, pin in pins.items()
+        if pin.live is not None
+        for risk in open_log(loaded, pin).risks(name)
+    )
 
-    assert pin.live is not None
-    table = load_table(catalog, pin.location, f"stream {pin.stream}")
-    end = table_frontier(table.metadata, pin.snapshot, clock, pin.live.slack)
-    return table_start(table, pin, end) if begin is Beginning.EARLIEST else end
 
-
-def live_span(
-    begin: Beginning, needed: datetime, low: int | None, pins: dict[str, SourcePin]
-) -> tuple[int, int]:
-    """From where to where history is read: to the last seam; (f, f) if it is not read at all."""
-    seams = [pin.leg.seam for pin in pins.values() if pin.leg is not None]
-    if begin is not Beginning.HISTORY:
-        return min(seams), min(seams)
-    start = to_micros(needed) if low is None else max(to_micros(needed), low)
-    return min(start, *seams), max(seams)
+def complete_logs(loaded: LoadedConfig, pins: Iterable[SourcePin]) -> int | None:
+    """How far all logs are complete now that say so themselves (µs); None if none does."""
+    logs = [open_log(loaded, pin) for pin in pins if pin.live is not None]
+    said = [log.complete() for log in logs]
+    return min((found for found in said if found is not None), default=None)

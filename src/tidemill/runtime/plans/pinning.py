@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tidemill.config.pipeline import SourceConfig
-from tidemill.config.stream import FilesLive
+from tidemill.config.stream import LiveHome
 from tidemill.connectors.archives.contract import Archive
 from tidemill.connectors.archives.iceberg import parse_filter
 from tidemill.connectors.archives.opening import archive_of
@@ -31,15 +31,13 @@ def pin_source(
     """Fix what a source reads of history. Columns are narrowed later, when the code is known."""
     pin = describe_source(loaded, pipeline, source, request)
     archive = loaded.config.streams[pin.stream].archive
+    live = loaded.config.streams[pin.stream].live
     where = f"stream {pin.stream}"
     if archive is None:
         raise PlanError(
             "the stream has no archive:, so it has no history to backfill from",
             where=where,
-            fix="its files are read on request by 'tidemill run'; an archive: over them, such as "
-            "{type: parquet, …}, could be backfilled from"
-            if isinstance(loaded.config.streams[pin.stream].live, FilesLive)
-            else "give it an archive: in the YAML",
+            fix=LiveHome.no_history if live is None else live.no_history,
         )
     assert isinstance(archive, Archive)
     return replace(pin, archive=archive.pin(catalog, loaded.base, where))

@@ -7,7 +7,7 @@ import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,8 +17,7 @@ from tidemill.errors import ConfigError, PlanError, nearest
 from tidemill.iceberg.catalog import open_metadata
 from tidemill.planning.allowlist import check_allowed
 from tidemill.planning.loops import check_loops
-from tidemill.planning.plan import BackfillPlan, BackfillRequest, Beginning
-from tidemill.planning.ranges import Margins, find_margins, input_range
+from tidemill.planning.plan import BackfillPlan, BackfillRequest
 from tidemill.planning.resources import shuffles
 from tidemill.planning.risks import (
     allowance_risks,
@@ -34,9 +33,10 @@ from tidemill.planning.statistics import SourceStatistics
 from tidemill.runtime.code.cache import KnownCode, digest, recall, remember
 from tidemill.runtime.code.loading import fingerprint, load_pipeline
 from tidemill.runtime.code.lookout import Looked, Seen, watching
-from tidemill.runtime.plans.pinning import check_columns, narrow, pin_source, snapshot_ages
+from tidemill.runtime.plans.backfillplan import BackfillSteps
+from tidemill.runtime.plans.pinning import check_columns, narrow, snapshot_ages
 from tidemill.runtime.spark.settings import local_cores
-from tidemill.types import TimeRange, from_micros, micros_of, show_duration, show_instant, to_micros
+from tidemill.types import TimeRange, from_micros, show_duration, show_instant, to_micros
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from tidemill.connectors.archives.contract import ArchiveReader
     from tidemill.planning.analysis import PipelineFacts
     from tidemill.planning.manifest import SourcePin
+    from tidemill.runtime.plans.liveplan import LiveSteps
 
 
 @dataclass(frozen=True)
@@ -75,29 +76,21 @@ def make_plan(
         pipeline = None if known else load_pipeline(loaded, request.pipeline)
     streams = pipeline.streams if pipeline else known.streams if known else ()
     check_loops(loaded.config, request, streams)
-    opened = _open_sources(loaded, catalog, request, streams)
+    steps = _steps(loaded, catalog, request)
+    opened = _open_sources(loaded, steps, request, streams)
     facts = _facts(loaded, request.pipeline, opened, known, spark, seen=seen)
     if known is None or facts is not known.facts:
         # It was analysed, for seconds: a table may have expired the snapshot meanwhile.
-        opened = _open_sources(loaded, catalog, request, streams)
+        opened = _open_sources(loaded, steps, request, streams)
     allowed = check_allowed(request.pipeline, facts.usages, config.allow)
     check_outputs(request.pipeline, config, facts)
     warm_up = config.warm_up if request.warm_up is None else request.warm_up
     look_ahead = config.look_ahead if request.look_ahead is None else request.look_ahead
     times = [(name, sink.time) for name, sink in config.sinks.items()]
-    if request.live in (Beginning.EARLIEST, Beginning.LATEST):
-        margins = Margins(timedelta(), timedelta(), "the run begins with the log")
-    else:
-        margins = find_margins(facts, times, warm_up, look_ahead)
+    margins = steps.margins(facts, times, warm_up, look_ahead)
     pins = {name: narrow(pin, facts.columns[name]) for name, pin in opened.pins.items()}
-    clocks: tuple[str, ...] = ()
-    if request.live is not None:
-        from tidemill.runtime.plans.liveplan import place
-        from tidemill.runtime.plans.logtimes import log_risks
-
-        pins = place(loaded, catalog, request.live, pins, to_micros(now))
-        clocks = log_risks(loaded, pins)
-    needed = _needed(request, margins, pins)
+    pins = steps.place(pins, now)
+    needed = steps.needed(margins, pins)
     statistics = {
         name: SourceStatistics(
             tuple(
@@ -117,7 +110,7 @@ def make_plan(
         *rounding_risks(facts.rounded),
         *_differences(opened, pins, needed),
         *expiry_risks(pins, snapshot_ages(catalog, pins, now)),
-        *clocks,
+        *steps.risks(pins),
     )
     return BackfillPlan(
         request=request,
@@ -126,7 +119,7 @@ def make_plan(
         facts=facts,
         margins=margins,
         input=needed,
-        boundaries=_boundaries(request, config, needed, statistics, pins),
+        boundaries=_boundaries(request, config, steps.span(needed, statistics, pins), statistics),
         pins=pins,
         statistics=statistics,
         risks=risks,
@@ -163,21 +156,28 @@ def code_fingerprint(loaded: LoadedConfig, name: str) -> str:
     return fingerprint(loaded, name, [str(sources), str(streams), str(conf)])
 
 
+def _steps(
+    loaded: LoadedConfig, catalog: Catalog, request: BackfillRequest
+) -> BackfillSteps | LiveSteps:
+    """The steps in which backfills and runs that go on live differ."""
+    if request.live is None:
+        return BackfillSteps(loaded, catalog, request)
+    from tidemill.runtime.plans.liveplan import LiveSteps
+
+    return LiveSteps(loaded, catalog, request, request.live)
+
+
 def _open_sources(
-    loaded: LoadedConfig, catalog: Catalog, request: BackfillRequest, streams: tuple[str, ...]
+    loaded: LoadedConfig,
+    steps: BackfillSteps | LiveSteps,
+    request: BackfillRequest,
+    streams: tuple[str, ...],
 ) -> _Opened:
-    config = loaded.config.pipelines[request.pipeline]
     pins, readers, columns = {}, {}, {}
     _check_filter_targets(request, streams)
     for source in streams:
-        if request.live is None:
-            pin = pin_source(loaded, catalog, request.pipeline, source, request)
-        else:
-            from tidemill.runtime.plans.liveplan import pin_live
-
-            trigger = request.trigger or config.trigger
-            pin = pin_live(loaded, catalog, source, request, trigger)
-        reader = open_reader(pin, catalog)
+        pin = steps.pin(source)
+        reader = open_reader(pin, steps.catalog)
         archive = loaded.config.streams[pin.stream].archive
         found = reader.columns()
         check_columns(pin, found, archive.region if archive else None)
@@ -284,58 +284,20 @@ def check_outputs(name: str, config: PipelineConfig, facts: PipelineFacts) -> No
         sink.check_output(output, facts.schemas[output], where)
 
 
-def _needed(request: BackfillRequest, margins: Margins, pins: dict[str, SourcePin]) -> TimeRange:
-    """The ingest times to read of history; of a run that goes on live, as far as its seams."""
-    seams = [pin.leg.seam for pin in pins.values() if pin.leg is not None]
-    if seams and request.live is not Beginning.HISTORY:
-        return TimeRange(from_micros(min(seams)), from_micros(min(seams) + 1))
-    if seams:
-        start = request.range.start - margins.warm_up
-        skew = timedelta(microseconds=max(pin.skew for pin in pins.values()))
-        end = max(from_micros(max(seams)), start - skew + timedelta(milliseconds=1))
-        return TimeRange(start - skew, end)
-    return input_range(
-        request.range,
-        margins,
-        timedelta(microseconds=max(pin.lateness for pin in pins.values())),
-        timedelta(microseconds=max(pin.skew for pin in pins.values())),
-    )
-
-
 def _boundaries(
     request: BackfillRequest,
     config: PipelineConfig,
-    needed: TimeRange,
+    span: tuple[int, int],
     statistics: dict[str, SourceStatistics],
-    pins: dict[str, SourcePin],
 ) -> tuple[int, ...]:
-    """The boundary list, over the part of the range that has rows in any source."""
-    low, high = to_micros(needed.start), to_micros(needed.end)
-    spans = [found.span for found in statistics.values() if found.span is not None]
-    if request.live is not None:
-        from tidemill.runtime.plans.liveplan import live_span
-
-        first = min((span[0] for span in spans), default=None)
-        low, high = live_span(request.live, needed.start, first, pins)
-        if low >= high:
-            return (low,)
-    elif spans:
-        low = max(low, min(span[0] for span in spans))
-        high = min(high, max(span[1] for span in spans))
-    elif not request.allow_empty:
-        names = ", ".join(statistics)
-        raise PlanError(
-            f"no source ({names}) has rows with ingest time in {needed}",
-            where=f"pipeline {request.pipeline}",
-            fix="check --from and --to and the filters; --allow-empty runs it all the same",
-        )
-    else:
-        high = min(high, low + micros_of(config.max_misalignment))
+    """The boundary list; a run that begins with its log has no history to cut."""
+    if span[0] >= span[1] and request.live is not None:
+        return span[:1]
     if request.slice is not None:
-        return cut_by_width((low, high), request.slice, config.max_misalignment)
+        return cut_by_width(span, request.slice, config.max_misalignment)
     extents = [extent for found in statistics.values() for extent in found.extents]
     rows = DEFAULT_SLICE_ROWS if request.slice_rows is None else request.slice_rows
-    return cut_by_rows((low, high), extents, rows, config.max_misalignment)
+    return cut_by_rows(span, extents, rows, config.max_misalignment)
 
 
 def describe_range(plan: BackfillPlan) -> str:

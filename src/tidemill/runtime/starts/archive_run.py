@@ -11,18 +11,16 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tidemill.archive.progress import frontier_of, read_reached, topic_of
+from tidemill.archive.progress import read_reached
 from tidemill.config.places import table_key, table_of
-from tidemill.config.stream import KafkaLive
 from tidemill.connectors.archives.opening import log_schema
-from tidemill.connectors.logs.kafka.slices import first_moment
+from tidemill.connectors.logs.contract import live_home, open_log
 from tidemill.connectors.sinks.iceberg.section import table_pin
 from tidemill.errors import ConfigError, PlanError, nearest
 from tidemill.iceberg.catalog import open_catalog
 from tidemill.planning.manifest import Leg, Manifest, SourcePin
+from tidemill.planning.plan import Beginning
 from tidemill.planning.resources import parallelism, shuffles
-from tidemill.runtime.plans.liveplan import open_log, require_same_topic, require_seam
-from tidemill.runtime.plans.logs import kafka_pin
 from tidemill.runtime.spark.settings import local_cores
 from tidemill.types import BEGINNING, FOREVER, MILLISECOND, micros_of, show_duration, to_micros
 
@@ -110,9 +108,9 @@ def _pin(loaded: LoadedConfig, catalog: Catalog, name: str, trigger: int) -> Sou
             where=str(loaded.path),
             fix=nearest(name, loaded.config.streams),
         )
-    live = stream.live
     archive = None if stream.archive is None else stream.archive.as_table()
-    if archive is None or not isinstance(live, KafkaLive):
+    log = None if stream.live is None else stream.live.archived_log
+    if archive is None or log is None:
         raise PlanError(
             "archiving needs live: {type: kafka, …} and archive: {type: iceberg, …}", where=where
         )
@@ -133,7 +131,7 @@ def _pin(loaded: LoadedConfig, catalog: Catalog, name: str, trigger: int) -> Sou
         zone=stream.zone,
         partition=archive.partition,
         offset=archive.offset,
-        live=kafka_pin(loaded, name, live, trigger),
+        live=live_home(loaded, name).live_pin(loaded, name, trigger),
         keep_all=True,
     )
     schema = log_schema(pin)
@@ -150,19 +148,15 @@ def _pin(loaded: LoadedConfig, catalog: Catalog, name: str, trigger: int) -> Sou
 
 def _placed(loaded: LoadedConfig, catalog: Catalog, pin: SourcePin, name: str) -> SourcePin:
     """The pin with the place where the archive ends, or where the log begins."""
-    assert pin.live is not None
     log = open_log(loaded, pin)
-    state = log.look_now()
-    pin = replace(pin, live=replace(pin.live, topic=state.topic))
+    log.look_now()
+    pin = replace(pin, live=replace(log.live, topic=log.identity))
     if catalog.table_exists(name):
         table = catalog.load_table(name)
         reached = read_reached(table.metadata)
-        require_same_topic(pin, reached, name)
-        frontier = frontier_of(reached)
-        if frontier is not None:
-            positions = {str(number): found.next for number, found in sorted(reached.items())}
-            leg = Leg(frontier, positions=positions, topic=topic_of(reached))
-            require_seam(pin, leg, state)
+        if reached:
+            leg = log.seam(reached, 0)  # the archive says itself how far it is, no clock does
+            log.require_seam(leg)
             return replace(pin, leg=leg)
         if table.metadata.current_snapshot_id is not None:
             raise PlanError(
@@ -171,10 +165,8 @@ def _placed(loaded: LoadedConfig, catalog: Catalog, pin: SourcePin, name: str) -
                 where=f"stream {pin.stream}",
                 fix="archive into a new table, and move the old rows over",
             )
-    assert pin.live is not None
-    frontier = first_moment(log, state, "earliest", pin.live.slack)
-    frontier = frontier // MILLISECOND * MILLISECOND
-    positions = {str(number): low for number, low in sorted(state.low.items())}
+    frontier = log.first_frontier(Beginning.EARLIEST, 0) // MILLISECOND * MILLISECOND
+    positions = log.first_positions(Beginning.EARLIEST, frontier)
     return replace(pin, leg=Leg(frontier, positions=positions))
 
 

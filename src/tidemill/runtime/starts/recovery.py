@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidemill.connectors.logs.contract import home_of
 from tidemill.errors import PlanError, SourceError
 from tidemill.planning.cuts import Cut, Way, way_to
 from tidemill.planning.manifest import Leg
@@ -188,7 +189,7 @@ def recover(manifest: Manifest, lost: Lost) -> Manifest:
 def _leg(manifest: Manifest, name: str, way: Way, last: BatchStamp, begin: int) -> SourcePin:
     """The source's own way to the lost run's end: shared boundaries, and the steps."""
     pin = manifest.sources[name]
-    assert pin.leg is not None
+    assert pin.leg is not None and pin.live is not None
     end = last.frontiers[name]
     if pin.leg.seam < end:
         raise SourceError(
@@ -204,7 +205,7 @@ def _leg(manifest: Manifest, name: str, way: Way, last: BatchStamp, begin: int) 
         if begin < b < end and not any(low < b < high for low, high in whole)
     }
     own = sorted({*shared, *(step[name] for step in way.steps), end})
-    positions = last.positions.get(name)
+    positions = home_of(pin.live).recovered(last.positions.get(name))
     if positions is None:  # it was still in history: so is what comes next
         rest = [b for b in manifest.boundaries if own[-1] < b < pin.leg.seam]
         leg = replace(pin.leg, boundaries=(begin, *own, *rest))

@@ -15,6 +15,7 @@ from tidemill.connectors.logs.files.formats import (
     open_parquet,
     read_rows,
 )
+from tidemill.connectors.logs.files.home import FeedPin
 from tidemill.connectors.logs.files.readinglist import ListedFile, ListedRequest
 from tidemill.connectors.logs.files.requests import Message, ReadRequest, parse_request
 from tidemill.connectors.logs.files.root import FoundFile, Root, StorageAway
@@ -34,8 +35,8 @@ _LONG = 300
 
 def columns_of(pin: SourcePin) -> Columns:
     """What every file of a feed is read into."""
-    assert pin.live is not None and pin.live.feed is not None
-    own = pin.live.feed.ingest_time or pin.event_time
+    assert pin.live is not None
+    own = FeedPin.of(pin.live).ingest_time or pin.event_time
     required = tuple(dict.fromkeys((pin.event_time, own)))
     return Columns(pin.live.format["columns"], pin.live.format["zone"], required)
 
@@ -45,8 +46,8 @@ class Looker:
 
     def __init__(self, root: Root, pin: SourcePin) -> None:
         """The pin has a feed."""
-        assert pin.live is not None and pin.live.feed is not None
-        self.root, self.pin, self.feed = root, pin, pin.live.feed
+        assert pin.live is not None
+        self.root, self.pin, self.feed = root, pin, FeedPin.of(pin.live)
         self.columns = columns_of(pin)
         self.own = self.columns.required[-1]
 

@@ -10,19 +10,20 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tidemill.connectors.logs.contract import LogAway
+from tidemill.connectors.logs.files.home import FeedPin
 from tidemill.connectors.logs.files.reader import FeedReader
 from tidemill.connectors.logs.files.readinglist import ListedRequest, ReadingLists
 from tidemill.connectors.logs.files.requests import Message
 from tidemill.connectors.logs.files.root import Root, StorageAway
 from tidemill.connectors.logs.files.scan import Looker
-from tidemill.connectors.logs.kafka.log import LogAway, LogState
+from tidemill.connectors.logs.kafka.positions import TopicPositions
 from tidemill.connectors.logs.kafka.reader import KafkaReader
-from tidemill.connectors.logs.kafka.slices import LiveSlices
-from tidemill.connectors.pieces import Piece, PieceReader
-from tidemill.connectors.tasks import deal_whole
+from tidemill.connectors.logs.kafka.slices import TopicSlices
+from tidemill.connectors.pieces import Piece
+from tidemill.connectors.tasks import spread
 from tidemill.errors import SourceError
 from tidemill.planning.feed import (
     Asked,
@@ -35,37 +36,29 @@ from tidemill.planning.feed import (
 from tidemill.planning.offsets import Offset
 from tidemill.rows.columns import INGEST_TIME, OFFSET, PARTITION
 from tidemill.runfolder.decided_slices import Ledger
-from tidemill.runfolder.lag import Lag, write_lag
+from tidemill.runfolder.lag import Lag
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from tidemill.connectors.logs.kafka.log import KafkaLog
-    from tidemill.planning.manifest import SourcePin
+    from tidemill.connectors.logs.contract import SlicesPlace
+    from tidemill.connectors.logs.kafka.log import LogState
+    from tidemill.connectors.pieces import PieceReader
 
 _MOST = 1_000
 """Requests in one slice, and offsets of a partition that are looked at for it."""
 
 
-class FileSlices(LiveSlices):
-    """One feed of one run, on the driver's side."""
+class FileSlices(TopicSlices):
+    """One feed of one run."""
 
-    def __init__(
-        self,
-        run: Path,
-        source: str,
-        pin: SourcePin,
-        client: dict[str, str],
-        schema: pa.Schema,
-        *,
-        root: str,
-    ) -> None:
-        """``client`` are the Kafka client's settings for the topic of requests."""
-        super().__init__(run, source, pin, client, schema)
-        assert pin.live is not None and pin.live.feed is not None
-        self.slack = pin.live.feed.slack
-        self.root = Root(root)
-        self.lists, self.ledger = ReadingLists(run, source), Ledger(run, source)
+    has_own_floor = True  # each request has one, see planning.feed
+
+    def __init__(self, place: SlicesPlace) -> None:
+        """The topic is that of requests."""
+        super().__init__(place)
+        self.slack = FeedPin.of(self.live).slack
+        self.root = Root(place.settings["root"])
+        self.lists = ReadingLists(self.run, self.source)
+        self.ledger = Ledger(self.run, self.source)
         self._rests = 0.0
 
     @cached_property
@@ -76,21 +69,20 @@ class FileSlices(LiveSlices):
     def prove(self, start: Offset) -> None:
         """Nothing to prove: what a decided slice reads is in its reading list, not in the topic."""
 
-    def _decide(self, start: Offset, widest: int, rate: int | None) -> Offset | None:
-        begin = start.positions or {}
+    def find_end(self, start: Offset, widest: int, rate: int | None) -> Offset | None:
+        """As many requests as a slice holds; their files are looked into."""
+        begin = TopicPositions.from_json(start.positions)
         state = self.log.look()
         self._require_requests(state, start)
         until = self._until(state)
-        ends = {
-            n: max(at, begin.get(str(n), 0)) for n, at in self.log.ends_at(until, state).items()
-        }
+        ends = {n: max(at, begin[n]) for n, at in self.log.ends_at(until, state).items()}
         messages, limit = self._pending(begin, ends)
         is_whole, until = limit is None, until if limit is None else min(until, limit)
         done = min([until, *(message.at for message in messages[:1])])
         if widest <= 0 or (messages and time.monotonic() < self._rests):
             self._note(state, start.frontier, begin, done)
             return None
-        taken, reach = self._take(start, messages, widest, self._budget(rate))
+        taken, reach = self._take(start, messages, widest, self.budget(rate))
         if len(taken) < len(messages):
             is_whole, until = False, messages[len(taken)].at
         if not is_whole:
@@ -102,7 +94,7 @@ class FileSlices(LiveSlices):
             return None
         if rate is not None:
             self._rests = time.monotonic() + sum(request.rows for request in taken) / rate
-        end = Offset(self.source, frontier, {str(number): at for number, at in ends.items()})
+        end = Offset(self.source, frontier, TopicPositions(ends).to_json())
         self.lists.keep(start.frontier, end, taken)
         self._tidy()
         return end
@@ -138,13 +130,13 @@ class FileSlices(LiveSlices):
         return min([state.clock - self.live.slack, *(at for at in hidden if at is not None)])
 
     def _pending(
-        self, begin: dict[str, int], ends: dict[int, int]
+        self, begin: TopicPositions, ends: dict[int, int]
     ) -> tuple[list[Message], int | None]:
         """Requests in their order, without a gap; if not all, no other was made before a time."""
         found: list[Message] = []
         limits: list[tuple[int, int]] = []
         for number, end in ends.items():
-            at, messages = begin.get(str(number), 0), list[Message]()
+            at, messages = begin[number], list[Message]()
             while at < end and not messages:
                 messages = self._messages(number, at, min(end, at + _MOST))
                 at = min(end, at + _MOST)
@@ -186,10 +178,9 @@ class FileSlices(LiveSlices):
             fix = "request those files again in a new run, and raise the topic's retention.ms"
             raise SourceError(error.message, where=error.where, fix=fix, **error.facts) from None
 
-    def _note(self, state: LogState, frontier: int, begin: dict[str, int], done: int) -> None:
+    def _note(self, state: LogState, frontier: int, begin: TopicPositions, done: int) -> None:
         """Tell `status`: every request made before ``done`` is committed."""
-        rows = {str(n): high - begin.get(str(n), 0) for n, high in state.high.items()}
-        write_lag(self.run, self.source, Lag(state.clock, frontier, rows, done=done))
+        self.tell(Lag(state.clock, frontier, begin.left(state.high), done=done))
 
     def _tidy(self) -> None:
         """Lists go when the ledger has forgotten their slices."""
@@ -207,30 +198,14 @@ class FileSlices(LiveSlices):
             for request in self.lists.of(low, end)
             for file in (request.files or (None,))
         ]
-        return FeedReader(self.root, self.pin, self.schema), deal_whole(pieces, tasks)
+        return FeedReader(self.root, self.pin, self.schema), spread(pieces, tasks)
 
 
 def _ends_after(
-    begin: dict[str, int], ends: dict[int, int], taken: list[Message]
+    begin: TopicPositions, ends: dict[int, int], taken: list[Message]
 ) -> dict[int, int]:
     """Where each partition is read to if only these messages were taken."""
-    found = {number: begin.get(str(number), 0) for number in ends}
+    found = {number: begin[number] for number in ends}
     for message in taken:
         found[message.partition] = max(found[message.partition], message.offset + 1)
     return found
-
-
-def first_reach(
-    log: KafkaLog, state: LogState, start: str, requests: int, slack: int | None
-) -> int:
-    """The frontier of a run that begins with this feed.
-
-    A feed that promises nothing may begin with files of any age: it begins before all of them.
-    """
-    if slack is None:
-        return 0
-    now = state.clock - requests - slack
-    if start != "earliest":
-        return now
-    times = [log.time_at(number, low) for number, low in state.low.items()]
-    return min([now, *(at - slack for at in times if at is not None)])

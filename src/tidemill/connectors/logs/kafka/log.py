@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from tidemill.connectors.logs.contract import LogAway
 from tidemill.errors import ConfigError, SourceError
 from tidemill.types import MILLISECOND
 
@@ -20,10 +21,6 @@ ANSWER = 10.0
 """Seconds to wait for a broker's answer."""
 _AHEAD = 20_000
 """Rows that wait in a consumer before it stops fetching; those behind a range's end are in vain."""
-
-
-class LogAway(Exception):
-    """The log does not answer now; nothing is wrong with it as far as one can see."""
 
 
 @dataclass(frozen=True)

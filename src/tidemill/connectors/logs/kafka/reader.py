@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidemill.connectors.logs.kafka.log import ANSWER, new_consumer, unreadable
+from tidemill.connectors.logs.shaping import shape_records
 from tidemill.errors import SourceError
-from tidemill.records.decoding import Format, decode
 from tidemill.types import MILLISECOND
 
 if TYPE_CHECKING:
@@ -33,7 +33,6 @@ _SILENCE = 5.0
 _CHUNK = 10_000
 _ROWS, _BYTES = 100_000, 1 << 24
 """What is decoded at once, whichever comes first: memory that is new costs more than decoding."""
-_UTC_TIME = pa.timestamp("us", "UTC")
 
 
 @lru_cache(maxsize=4)
@@ -216,18 +215,16 @@ class KafkaReader:
         Ingest time is the running maximum of the log's time. All rows before the range are older
         than its first one, so the maximum within the range is the whole log's.
         """
-        decoded = decode(Format(**self.live.format), taken.keys, taken.values)
         times = pa.array([newest, *taken.times], pa.int64())
         running = pc.cumulative_max(times).slice(1)
-        found: dict[str, pa.Array] = dict(zip(decoded.schema.names, decoded.columns, strict=True))
-        ingest = pc.multiply(running, MILLISECOND).cast(_UTC_TIME)
-        found[self.pin.ingest_time] = ingest
-        if self.pin.partition is not None:
-            found[self.pin.partition] = pa.repeat(pa.scalar(partition, pa.int32()), len(taken))
-        if self.pin.offset is not None:
-            found[self.pin.offset] = pa.array(taken.offsets, pa.int64())
-        arrays = [
-            found[name] if name in found else pa.nulls(len(taken), self.full.field(name).type)
-            for name in columns
-        ]
-        return pa.RecordBatch.from_arrays(arrays, names=list(columns)), running[-1].as_py()
+        batch = shape_records(
+            replace(self.pin, live=self.live),
+            self.full,
+            columns,
+            taken.values,
+            pc.multiply(running, MILLISECOND),
+            partition=partition,
+            offsets=taken.offsets,
+            keys=taken.keys,
+        )
+        return batch, running[-1].as_py()

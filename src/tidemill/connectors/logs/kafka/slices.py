@@ -3,35 +3,33 @@
 from __future__ import annotations
 
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tidemill.connectors.logs.kafka.log import KafkaLog, LogAway, LogState
+from tidemill.connectors.logs.contract import LogAway, LogSlices
+from tidemill.connectors.logs.kafka.log import KafkaLog
+from tidemill.connectors.logs.kafka.positions import TopicPositions
 from tidemill.connectors.logs.kafka.reader import KafkaReader
-from tidemill.connectors.pieces import Piece, PieceReader
-from tidemill.connectors.tasks import deal_whole
+from tidemill.connectors.pieces import Piece
+from tidemill.connectors.tasks import spread
 from tidemill.errors import SourceError
 from tidemill.planning.live import PartitionView, find_frontier
 from tidemill.planning.offsets import Offset
-from tidemill.runfolder.lag import Lag, is_due, write_lag, write_waiting
+from tidemill.runfolder.lag import Lag
 from tidemill.types import MILLISECOND, from_micros, show_instant
 
 if TYPE_CHECKING:
-    import pyarrow as pa
+    from tidemill.connectors.logs.contract import SlicesPlace
+    from tidemill.connectors.logs.kafka.log import LogState
+    from tidemill.connectors.pieces import PieceReader
 
-    from tidemill.planning.manifest import SourcePin
 
+class TopicSlices(LogSlices):
+    """One live topic of one run."""
 
-class LiveSlices:
-    """One live topic of one run, on the driver's side."""
-
-    def __init__(
-        self, run: Path, source: str, pin: SourcePin, client: dict[str, str], schema: pa.Schema
-    ) -> None:
-        """``client`` are the Kafka client's settings; they stand in no file of the run."""
-        assert pin.live is not None
-        self.run, self.source, self.pin, self.live = run, source, pin, pin.live
-        self.client, self.schema = client, schema
+    def __init__(self, place: SlicesPlace) -> None:
+        """The client's settings are the place's; they stand in no file of the run."""
+        super().__init__(place)
+        self.client: dict[str, str] = place.settings["client"]
         self._is_proven = False
 
     @cached_property
@@ -39,21 +37,8 @@ class LiveSlices:
         """The topic."""
         return KafkaLog(self.client, self.live.location)
 
-    def decide(self, start: Offset, widest: int, rate: int | None) -> Offset | None:
-        """Where the slice after ``start`` ends, or None if it cannot be said yet."""
-        if not is_due(self.run, self.source, self.live.trigger):
-            return None
-        try:
-            return self._decide(start, widest, rate)
-        except LogAway as away:
-            write_waiting(self.run, self.source, start.frontier, str(away))
-            return None
-
     def prove(self, start: Offset) -> None:
-        """Before the first slice is read in this process: the log must be the one we know.
-
-        A driver that died may have left a batch to repeat, whose offsets nobody looks at again.
-        """
+        """Before the first slice is read in this process."""
         if self._is_proven:
             return
         try:
@@ -62,38 +47,34 @@ class LiveSlices:
             return  # the reader waits for it
         self._is_proven = True
 
-    def _decide(self, start: Offset, widest: int, rate: int | None) -> Offset | None:
-        begin = start.positions or {}
+    def find_end(self, start: Offset, widest: int, rate: int | None) -> Offset | None:
+        """The frontier first, then every partition's end at it."""
+        begin = TopicPositions.from_json(start.positions)
         state = self.log.look()
         self._require_same_log(state, start)
         self._is_proven = True
         room = (start.frontier, min(state.clock - self.live.slack, start.frontier + widest))
-        views = self._views(state, begin, self._budget(rate), room)
+        views = self._views(state, begin, self.budget(rate), room)
         frontier = find_frontier(
             start.frontier, state.clock, self.live.slack, views.values(), widest
         )
         if frontier <= start.frontier:
-            self._tell(state, start.frontier, begin)
+            self.tell(Lag(state.clock, start.frontier, begin.left(state.high)))
             return None
         ends = self.log.ends_at(frontier, state)
-        positions = {str(number): max(views[number].position, at) for number, at in ends.items()}
-        self._tell(state, frontier, positions)
-        return Offset(self.source, frontier, positions)
-
-    def _budget(self, rate: int | None) -> int:
-        if rate is None:
-            return self.live.max_rows
-        return max(1, min(self.live.max_rows, round(rate * self.live.trigger / 1e6)))
+        end = TopicPositions({n: max(views[n].position, at) for n, at in ends.items()})
+        self.tell(Lag(state.clock, frontier, end.left(state.high)))
+        return Offset(self.source, frontier, end.to_json())
 
     def _views(
-        self, state: LogState, begin: dict[str, int], budget: int, room: tuple[int, int]
+        self, state: LogState, begin: TopicPositions, budget: int, room: tuple[int, int]
     ) -> dict[int, PartitionView]:
-        waiting = {number: state.stable[number] - begin.get(str(number), 0) for number in state.low}
+        waiting = {number: state.stable[number] - begin[number] for number in state.low}
         behind = sum(1 for rows in waiting.values() if rows > 0)
         share = max(1, budget // max(1, behind))
         views = {}
         for number, rows in waiting.items():
-            at, stable, high = begin.get(str(number), 0), state.stable[number], state.high[number]
+            at, stable, high = begin[number], state.stable[number], state.high[number]
             full = self._full(state, number, at + share, room) if rows > share else None
             hidden = self.log.time_at(number, stable) if stable < high else None
             views[number] = PartitionView(at, stable, high, full, hidden)
@@ -120,7 +101,8 @@ class LiveSlices:
 
     def _require_same_log(self, state: LogState, start: Offset) -> None:
         """Never a silent gap: offsets we still need must be there, in the topic we began with."""
-        where, begin = f"topic {self.live.location}", start.positions or {}
+        where = f"topic {self.live.location}"
+        begin = TopicPositions.from_json(start.positions)
         if self.live.topic is not None and state.topic != self.live.topic:
             raise SourceError(
                 "the topic was deleted and made anew: its offsets are those of another log",
@@ -128,7 +110,7 @@ class LiveSlices:
                 fix="start a new run; what is committed stays",
             )
         for number, low in sorted(state.low.items()):
-            at = begin.get(str(number), 0)
+            at = begin[number]
             if at < low:
                 raise SourceError(
                     f"partition {number} no longer has the offsets {at} to {low - 1}: the topic's "
@@ -147,42 +129,25 @@ class LiveSlices:
                     where=where,
                     fix="start a new run; what is committed stays",
                 )
-        gone = sorted(set(begin) - {str(number) for number in state.low}, key=int)
+        gone = sorted(begin.offsets.keys() - state.low.keys())
         if gone:
             raise SourceError(
-                f"the topic no longer has the partitions {', '.join(gone)}",
+                f"the topic no longer has the partitions {', '.join(map(str, gone))}",
                 where=where,
                 fix="start a new run; what is committed stays",
             )
 
-    def _tell(self, state: LogState, frontier: int, positions: dict[str, int]) -> None:
-        rows = {
-            str(number): high - positions.get(str(number), 0) for number, high in state.high.items()
-        }
-        write_lag(self.run, self.source, Lag(state.clock, frontier, rows))
-
     def share(
         self, start: Offset, end: Offset, tasks: int
     ) -> tuple[PieceReader, list[list[Piece]]]:
-        """What reads a slice, and its ranges dealt to tasks: the longest to the least laden."""
-        begin, until = start.positions or {}, end.positions or {}
+        """A range of offsets of each partition."""
+        begin = TopicPositions.from_json(start.positions)
+        until = TopicPositions.from_json(end.positions)
         pieces = [
-            Piece((int(number), at, stop), start.frontier, end.frontier, stop - at)
-            for number, stop in sorted(until.items(), key=lambda found: int(found[0]))
-            if stop > (at := begin.get(number, 0))
+            Piece((number, at, stop), start.frontier, end.frontier, stop - at)
+            for number, stop in until.offsets.items()
+            if stop > (at := begin[number])
         ]
-        loads = deal_whole(pieces, tasks)
-        return KafkaReader(self.client, self.pin, self.live, self.schema), loads
-
-
-def first_moment(log: KafkaLog, state: LogState, start: str, slack: int) -> int:
-    """The frontier of a run that begins in this log: before its earliest row, or now.
-
-    Rows that an open transaction hides are still to come, also for a run that begins now.
-    """
-    if start == "earliest":
-        places = state.low
-    else:
-        places = {n: at for n, at in state.stable.items() if at < state.high[n]}
-    times = [log.time_at(number, at) for number, at in places.items()]
-    return min([state.clock - slack, *(found for found in times if found is not None)])
+        pieces.sort(key=lambda piece: piece.handle)
+        reader = KafkaReader(self.client, self.pin, self.live, self.schema)
+        return reader, spread(pieces, tasks)

@@ -3,22 +3,26 @@
 import json
 import re
 from dataclasses import asdict, replace
+from io import StringIO
 from pathlib import Path
 
 import pytest
 import yaml
+from rich.console import Console
 
-from tidemill.config import FilesLive, StreamConfig, load_config
+from tidemill.cli.render import _show_source
+from tidemill.config import StreamConfig, load_config
 from tidemill.connectors.archives.opening import log_schema
+from tidemill.connectors.logs.contract import live_home, open_log
+from tidemill.connectors.logs.files.home import FeedPin, FilesLive
 from tidemill.errors import ConfigError, PlanError
 from tidemill.planning.feed import EASE
-from tidemill.planning.manifest import FeedPin, SourcePin, _source_pin
+from tidemill.planning.manifest import Leg, SourcePin, _source_pin
 from tidemill.planning.plan import Beginning
 from tidemill.planning.requests import run_request
 from tidemill.runfolder.folder import RunFolder
 from tidemill.runfolder.lag import Lag, write_lag
-from tidemill.runtime.plans.feeds import feed_root, is_past, pin_feed, require_slack
-from tidemill.runtime.plans.logs import client_settings
+from tidemill.runtime.driving.goals import is_past
 from tidemill.runtime.plans.pinning import describe_source
 from tidemill.types import MILLISECOND, SECOND
 
@@ -52,7 +56,11 @@ def loaded(folder, source=None, lateness="4 s", **live):
 
 def pin(config, begin=Beginning.LATEST):
     described = describe_source(config, "p", "views", run_request("p", None))
-    return pin_feed(config, described, config.config.streams["views"].live, begin, SECOND)
+    return live_home(config, "views").pin(config, described, begin, SECOND)
+
+
+def root_of(config):
+    return live_home(config, "views").settings(config, "views")["root"]
 
 
 def test_the_page_shows_a_feed_that_loads():
@@ -64,16 +72,19 @@ def test_the_page_shows_a_feed_that_loads():
 def test_a_feed_is_pinned_without_what_may_be_secret(tmp_path):
     config = loaded(tmp_path, slack="70 min", format="json", root="mock://secret@host/x")
     found = pin(config)
-    assert found.live.feed == FeedPin("ingest_ts", "json", 70 * 60 * SECOND)
+    assert FeedPin.of(found.live) == FeedPin("ingest_ts", "json", 70 * 60 * SECOND)
     assert found.lateness == 4 * SECOND + EASE == 4 * SECOND + 2 * MILLISECOND
     assert "secret" not in json.dumps(asdict(found))
-    assert client_settings(config, "views") == {"client.id": "x", "bootstrap.servers": "b:1"}
+    assert live_home(config, "views").settings(config, "views") == {
+        "client": {"client.id": "x", "bootstrap.servers": "b:1"},
+        "root": "mock://secret@host/x",
+    }
     assert {"_ingest_time", "_partition", "_offset", "_reason"} <= set(log_schema(found).names)
 
 
 def test_a_pin_is_read_back_as_it_was(tmp_path):
     found = pin(loaded(tmp_path, ingest_time="event"))
-    assert found.live.feed.ingest_time is None
+    assert FeedPin.of(found.live).ingest_time is None
     assert _source_pin(json.loads(json.dumps(asdict(found)))) == found
 
 
@@ -103,19 +114,20 @@ def test_what_a_feed_cannot_do_is_refused(tmp_path):
 
 
 def test_the_root_is_the_folder_of_the_yaml_unless_said(tmp_path):
-    assert feed_root(loaded(tmp_path), "views") == tmp_path.resolve().as_uri()
+    assert root_of(loaded(tmp_path)) == tmp_path.resolve().as_uri()
     (tmp_path / "in").mkdir()
-    assert feed_root(loaded(tmp_path, root="in"), "views") == (tmp_path / "in").resolve().as_uri()
-    assert feed_root(loaded(tmp_path, root="s3://b/x"), "views") == "s3://b/x"
+    assert root_of(loaded(tmp_path, root="in")) == (tmp_path / "in").resolve().as_uri()
+    assert root_of(loaded(tmp_path, root="s3://b/x")) == "s3://b/x"
 
 
 def test_beside_other_streams_a_feed_needs_its_slack(tmp_path):
-    alone = pin(loaded(tmp_path))
-    require_slack({"a": alone, "b": alone})
-    other = replace(alone, stream="plays", live=replace(alone.live, kind="kafka", feed=None))
+    config = loaded(tmp_path)
+    alone = open_log(config, pin(config))
+    alone.check_beside(1)
     with pytest.raises(PlanError, match="needs a slack"):
-        require_slack({"a": alone, "b": other})
-    require_slack({"a": pin(loaded(tmp_path, slack="1h")), "b": other})
+        alone.check_beside(2)
+    config = loaded(tmp_path, slack="1h")
+    open_log(config, pin(config)).check_beside(2)
 
 
 def test_a_run_is_past_a_moment_when_its_requests_are_done(tmp_path):
@@ -123,7 +135,7 @@ def test_a_run_is_past_a_moment_when_its_requests_are_done(tmp_path):
         sources: dict[str, SourcePin] = {}  # noqa: RUF012
 
     alone = pin(loaded(tmp_path))
-    other = replace(alone, live=replace(alone.live, kind="kafka", feed=None))
+    other = replace(alone, live=replace(alone.live, kind="kafka", own={}))
     folder = RunFolder.of(tmp_path, "r")
     folder.path.mkdir(parents=True)
     Run.sources = {"views": alone}
@@ -140,3 +152,13 @@ def test_a_run_is_past_a_moment_when_its_requests_are_done(tmp_path):
     lines = ["v1", "{}", *map(json.dumps, offsets)]
     entry.write_text("\n".join(lines), "utf-8")
     assert is_past(folder, Run, 100)
+
+
+def test_a_plan_shows_a_feed_as_what_it_is(tmp_path):
+    """Not "0 files", nor "the tail of" anything."""
+    found = replace(pin(loaded(tmp_path)), leg=Leg(0, positions={"0": 3, "1": 7}))
+    out = Console(file=StringIO(), width=200)
+    _show_source(out, "views", found, "not known")
+    shown = out.file.getvalue()
+    assert "views  asks  no archive yet" in shown
+    assert "then files on request by topic asks  0: 3, 1: 7" in shown

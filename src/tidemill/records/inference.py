@@ -1,4 +1,4 @@
-"""Columns of JSON records that nobody declared: inferred once from the topic, then pinned."""
+"""Columns of JSON records that nobody declared: inferred once from some of them, then pinned."""
 
 from __future__ import annotations
 
@@ -6,34 +6,10 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tidemill.errors import PlanError
 from tidemill.storage.location import Location
 
 if TYPE_CHECKING:
     from tidemill.config.loader import LoadedConfig
-    from tidemill.config.stream import KafkaLive
-
-_SAMPLE = 2_000
-
-
-def pinned_columns(loaded: LoadedConfig, stream: str, live: KafkaLive) -> str:
-    """The columns as DDL; what was once inferred stays until the file is removed or edited."""
-    path = pinned_path(loaded, stream)
-    if path.exists():
-        return path.read_text("utf-8").strip()
-    from tidemill.connectors.logs.kafka.log import KafkaLog
-    from tidemill.runtime.plans.logs import client_settings
-
-    log = KafkaLog(client_settings(loaded, stream), live.topic)
-    found = infer_columns(log.sample(_SAMPLE), loaded.config.streams[stream].event_time)
-    if not found:
-        raise PlanError(
-            f"the columns of {live.topic} cannot be inferred: it has no JSON objects yet",
-            where=f"stream {stream}",
-            fix='declare them: live: {…, schema: "id long, at timestamp"}',
-        )
-    pin_columns(path, found)
-    return found
 
 
 def pinned_path(loaded: LoadedConfig, stream: str) -> Path:

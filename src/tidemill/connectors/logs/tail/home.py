@@ -1,0 +1,73 @@
+"""``live: {type: iceberg}``: the growing end of the archive's table, as the YAML names it."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+from pydantic import Field
+
+from tidemill.config.section import Duration
+from tidemill.connectors.logs.contract import LogHome
+from tidemill.errors import PlanError
+from tidemill.planning.manifest import LivePin
+from tidemill.types import micros_of
+
+if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
+
+    from tidemill.config.loader import LoadedConfig
+    from tidemill.connectors.logs.contract import Json, Log, LogSlices, SlicesPlace
+    from tidemill.planning.manifest import SourcePin
+
+
+class IcebergLive(LogHome):
+    """The growing end of the archive's table: live without a log."""
+
+    reads_archive: ClassVar[bool] = True
+
+    type: Literal["iceberg"]
+    tail: Literal[True] = Field(True, description="New snapshots as they come.")
+    slack: Duration = Field(
+        timedelta(seconds=1),
+        description="How far the frontier stays behind the clock: longer than a row takes from "
+        "its ingest time to being readable, on clocks that may differ.",
+    )
+
+    def live_pin(self, loaded: LoadedConfig, stream: str, trigger: int) -> LivePin:
+        """The archive's table."""
+        archive = loaded.config.streams[stream].archive
+        table = getattr(archive, "table", None)
+        if table is None:
+            raise PlanError(
+                "live: {type: iceberg} is the tail of an Iceberg archive, and the stream has none",
+                where=f"stream {stream}",
+                fix="give it archive: {type: iceberg, table: …, ingest_time: …}",
+            )
+        slack = micros_of(self.slack)
+        return LivePin(self.type, table, slack, self.max_rows, trigger)
+
+    def open(self, loaded: LoadedConfig, pin: SourcePin, catalog: Catalog | None = None) -> Log:
+        """The table as the driver sees it."""
+        from tidemill.connectors.logs.tail.planning import TailLog
+        from tidemill.iceberg.catalog import open_catalog
+
+        return TailLog(pin, lambda: open_catalog(loaded) if catalog is None else catalog)
+
+    @classmethod
+    def slices(cls, place: SlicesPlace) -> LogSlices:
+        """The table's slices."""
+        from tidemill.connectors.logs.tail.slices import TailSlices
+
+        return TailSlices(place)
+
+    @classmethod
+    def show(cls, pin: LivePin) -> str:
+        """The table."""
+        return f"the tail of {pin.location}"
+
+    @classmethod
+    def recovered(cls, positions: Json | None) -> Json | None:
+        """What follows the lost run's end is in the table, as history."""
+        del positions
+        return None
