@@ -31,7 +31,7 @@ BEFORE = {
     "archive": ("iceberg",),
     "runfolder": ("iceberg",),
     "rows": ("planning",),
-    "records": ("rows",),
+    "records": ("rows", "storage"),
     "connectors": ("archive", "runfolder", "records"),
     "reading": ("connectors",),
     "folds": ("runfolder",),

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tidemill.connectors.pieces import Piece
-from tidemill.connectors.tasks import _SMALL, deal, deal_whole, pieces_of
+from tidemill.connectors.tasks import _SMALL, deal, pieces_of, spread
 from tidemill.planning.statistics import Extent
 
 START, END = 1_000_000, 61_000_000
@@ -112,7 +112,7 @@ def test_the_ends_of_an_extent_are_inclusive():
 @settings(max_examples=200)
 @given(PIECES, TASKS)
 def test_whole_pieces_are_dealt_once_and_no_task_has_two_more_than_it_must(pieces, tasks):
-    loads = deal_whole(pieces, tasks)
+    loads = spread(pieces, tasks)
     dealt = [piece for load in loads for piece in load]
     assert sorted(dealt, key=lambda piece: piece.handle) == sorted(pieces, key=lambda p: p.handle)
     assert len(loads) == max(1, min(tasks, len(pieces)))

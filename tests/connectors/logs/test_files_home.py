@@ -160,5 +160,5 @@ def test_a_plan_shows_a_feed_as_what_it_is(tmp_path):
     out = Console(file=StringIO(), width=200)
     _show_source(out, "views", found, "not known")
     shown = out.file.getvalue()
-    assert "views  asks  no archive yet" in shown
+    assert "views  asks  no history" in shown
     assert "then files on request by topic asks  0: 3, 1: 7" in shown
