@@ -1,4 +1,4 @@
-"""What the metadata of a pinned Iceberg snapshot tells: extents of ingest time, no data read."""
+"""The ingest times that the files of a snapshot cover, from metadata; no data is read."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from tidemill.errors import PlanError, SourceError
+from tidemill.iceberg.data_files import time_bounds
 from tidemill.planning.statistics import Extent
 from tidemill.types import SECOND, from_micros
 
 if TYPE_CHECKING:
     from pyiceberg.expressions import BooleanExpression
     from pyiceberg.io import FileIO
-    from pyiceberg.manifest import DataFile
     from pyiceberg.schema import Schema
     from pyiceberg.table import FileScanTask, Table
     from pyiceberg.table.metadata import TableMetadata
@@ -25,9 +25,10 @@ _TICKS = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 
 
 def pinned_metadata(table: Table, pin: SourcePin) -> TableMetadata:
-    """The table's metadata as a run sees it: the pinned snapshot and schema, nothing else.
+    """The table's metadata as a run sees it: with the pinned snapshot and schema only.
 
-    Names in filters bind to the current schema, and executors get a copy, so it must be small.
+    The pinned schema becomes the current one, because filters find their columns in it. Executors
+    get a copy of this metadata, so it must be small.
     """
     if pin.snapshot is not None:
         require_snapshot(table, pin)
@@ -47,7 +48,7 @@ def pinned_metadata(table: Table, pin: SourcePin) -> TableMetadata:
 
 
 def require_snapshot(table: Table, pin: SourcePin) -> None:
-    """The pinned snapshot must still be there, in the same table."""
+    """Refuse if the pinned snapshot is gone, or if the table was dropped and made anew."""
     name, snapshot = pin.location, pin.snapshot
     if pin.table_uuid is not None and str(table.metadata.table_uuid) != pin.table_uuid:
         raise SourceError(
@@ -94,7 +95,7 @@ def zone_aware(schema: Schema, column: str) -> bool:
 
 
 def null_ingest_times(rows: int, column: str, file: str) -> SourceError:
-    """Rows that no slice would ever read."""
+    """The error for rows without an ingest time: no slice would ever read them."""
     return SourceError(
         f"{rows} rows have no {column}, so they belong to no slice",
         where=file,
@@ -104,14 +105,15 @@ def null_ingest_times(rows: int, column: str, file: str) -> SourceError:
 
 
 def file_extent(task: FileScanTask, ingest: NestedField, event: NestedField) -> Extent:
-    """A file's ingest (and event) times from its manifest entry.
+    """A file's ingest and event times from its manifest entry.
 
-    Unless it says that no ingest time is null, its bounds may not hold for all its rows.
+    An entry that does not say that no ingest time is null is refused: its bounds may not hold for
+    all rows.
     """
     file, column = task.file, ingest.name
     unsaid = 0 if ingest.required else None
     nulls = (file.null_value_counts or {}).get(ingest.field_id, unsaid)
-    bounds = _time_bounds(file, ingest)
+    bounds = time_bounds(file, ingest)
     if nulls:
         raise null_ingest_times(nulls, column, file.file_path)
     if bounds is None or nulls is None:
@@ -127,26 +129,15 @@ def file_extent(task: FileScanTask, ingest: NestedField, event: NestedField) -> 
         *bounds,
         file.record_count,
         file.file_size_in_bytes,
-        _time_bounds(file, event),
+        time_bounds(file, event),
     )
 
 
-def _time_bounds(file: DataFile, field: NestedField) -> tuple[int, int] | None:
-    """The smallest and largest time of a column in a file, in microseconds."""
-    from pyiceberg.conversions import from_bytes
-    from pyiceberg.types import TimestampType
-
-    low = (file.lower_bounds or {}).get(field.field_id)
-    high = (file.upper_bounds or {}).get(field.field_id)
-    if low is None or high is None:
-        return None
-    scale = 1_000 if "ns" in str(field.field_type) else 1
-    first, last = (int(from_bytes(TimestampType(), raw)) // scale for raw in (low, high))
-    return first, last
-
-
 def refine(io: FileIO, extents: list[Extent], field_id: int, width: int) -> list[Extent]:
-    """Cut the extents of wide (compacted) files by row group, from the Parquet footers."""
+    """Replace the extents of wide (compacted) files by those of their row groups.
+
+    The row groups are read from the Parquet footers.
+    """
     wide = [extent for extent in extents if extent.last - extent.first > width]
     narrow = [extent for extent in extents if extent.last - extent.first <= width]
     with ThreadPoolExecutor(_THREADS) as pool:
@@ -171,7 +162,7 @@ def _row_groups(io: FileIO, extent: Extent, field_id: int) -> list[Extent]:
 
 
 def _column_named(footer: Any, field_id: int) -> str | None:
-    """The name a column had when the file was written; a rename keeps the field's id."""
+    """The name of a column in this file, by its field id, which a renamed column keeps."""
     for field in footer.schema_arrow:
         if (field.metadata or {}).get(b"PARQUET:field_id") == str(field_id).encode():
             return str(field.name)
@@ -179,7 +170,7 @@ def _column_named(footer: Any, field_id: int) -> str | None:
 
 
 def row_group_extents(footer: Any, whole: Extent, column: str | None) -> list[Extent]:
-    """One extent per row group, or the whole file where a row group keeps no statistics."""
+    """One extent per row group; the whole file if a row group has no statistics."""
     paths = [footer.schema.column(index).path for index in range(len(footer.schema))]
     if column is None or column not in paths:
         return [whole]

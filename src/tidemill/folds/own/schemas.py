@@ -1,4 +1,4 @@
-"""How people write a schema: names and types of one's own state and output columns.
+"""Parse the schemas that users write for their own state and output columns.
 
 ``{"user_id": "long", "tags": "array<string>", "at": "timestamp"}``, the same as DDL
 (``"user_id long, tags array<string>, at timestamp"``), or a schema of Arrow, Polars or Spark. The
@@ -160,14 +160,14 @@ class _Reader:
         return kind
 
     def fields(self, end: str = "") -> list[tuple[str, pa.DataType]]:
-        """``name type``, separated by commas, a colon between them if one likes."""
+        """``name type`` or ``name: type``, separated by commas."""
         found = []
         while self.peek() != end:
             name = self.take().strip("`")
             if self.peek() == ":":
                 self.take()
             found.append((name, self.type()))
-            while self.peek().lower() in ("not", "null"):  # Spark's words; they change nothing
+            while self.peek().lower() in ("not", "null"):  # Spark writes them; they change nothing
                 self.take()
             if self.peek() != end:
                 self.take(",")
