@@ -24,8 +24,8 @@ Lift: TypeAlias = "Callable[[str, list[str], Pack], DataFrame]"
 class Building:
     """One call of a pipeline's function. ``places`` is None while the code is only analysed.
 
-    ``lift`` returns a source's rows as packs for a fold, which the reader's task makes. ``deliver``
-    writes a fold's rows, if these are the pipeline's output.
+    ``lift`` returns a source's rows as packs for a fold, which the reader's task makes.
+    ``deliver`` writes a fold's rows, if these are the pipeline's output.
     """
 
     places: dict[str, Place] | None = None

@@ -56,8 +56,8 @@ class FoldPin:
 
     ``behind``: by how many microseconds the fold's watermark is behind that of its sources.
     ``native``: whether the fold follows Spark's watermark.
-    ``settle``: whether its output is shuffled once more. A task's number is its bucket, and a union
-    or a coalesce above the fold would change the numbers.
+    ``settle``: whether its output is shuffled once more. A task's number is its bucket, and a
+    union or a coalesce above the fold would change the numbers.
     ``reads``: the source that only this fold reads, without code in between; the reader's tasks
     pack its rows.
     ``gives``: whether its rows are the only output, without code in between; the fold's own tasks
