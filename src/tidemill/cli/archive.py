@@ -1,4 +1,4 @@
-"""``archive``: the group of commands for the history of a stream."""
+"""``archive``: the commands for the history of a stream."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 def until_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """When a run that has no end stops by itself."""
+    """Options that say when a live run stops by itself."""
     for option in (
         click.option(
             "--until-caught-up",
@@ -148,13 +148,13 @@ def _prepare(project: Project, pipeline: str, options: dict[str, Any]) -> Manife
 
 
 def show_run(manifest: Manifest, as_json: bool) -> None:
-    """The run's id, and its name if it was begun with one."""
+    """Print the run's id, and its name, if it has one."""
     named = "" if manifest.name is None else f" ({manifest.name})"
     click.echo(f"run {manifest.run}{named}", err=as_json)
 
 
 def announce(project: Project, manifest: Manifest, as_json: bool) -> None:
-    """The run's id comes first: it is what every other command takes. Then what may surprise."""
+    """Print the run's id first, because every other command takes it, and then the risks."""
     show_run(manifest, as_json)
     for risk in project.log_risks(manifest):
         click.echo(f"risk: {redact(risk)}", err=True)
@@ -167,9 +167,9 @@ def keep_going(
     goal: Until | None,
     on_start: Callable[[Manifest], None] = lambda manifest: None,
 ) -> RunResult:
-    """Drive a prepared run in processes of its own, started again when they die.
+    """Drive a prepared run in other processes, and start a new one when its driver dies.
 
-    Where a run that follows logs has met new fields, another one goes on; ``on_start`` is told.
+    If an archive run has met new fields, another run continues it; ``on_start`` gets its manifest.
     """
     from tidemill.runtime.driving.supervisor import supervise
 

@@ -57,7 +57,7 @@ _TOKEN = re.compile(
 
 
 def parse_columns(text: str, where: str = "") -> pa.Schema:
-    """The columns of a DDL text; ``where`` names the place it was written in errors."""
+    """The columns of a DDL text; errors say ``where`` the text was written."""
     return pa.schema(_Ddl(text, where).columns())
 
 
@@ -90,12 +90,12 @@ class _Token(NamedTuple):
 
     @property
     def keyword(self) -> str:
-        """The word in lower case, empty for everything else: keywords know no case."""
+        """The word in lower case; empty for other tokens."""
         return self.text.lower() if self.kind == "word" else ""
 
 
 class _Ddl:
-    """A reader of one text, from left to right."""
+    """Parses one text from left to right."""
 
     def __init__(self, text: str, where: str) -> None:
         self._where = where
@@ -135,14 +135,14 @@ class _Ddl:
         return token
 
     def _takes(self, mark: str) -> bool:
-        """Whether the mark comes next; it is then taken."""
+        """Whether this mark comes next; if so, it is consumed."""
         if self._ahead != _Token("mark", mark):
             return False
         self._next += 1
         return True
 
     def _fields(self, last_kind: str, last: str) -> list[pa.Field]:
-        """Columns, or the fields of a struct, up to and with the token that ends them."""
+        """Columns, or the fields of a struct, up to the token that ends them, which is consumed."""
         fields: list[pa.Field] = []
         while True:
             fields.append(self._field({field.name.lower() for field in fields}))
