@@ -103,7 +103,7 @@ class StructColumn:
         return self.type_with((), is_open=True)
 
     def type_with(self, others: Sequence[str], *, is_open: bool = False) -> Any:
-        """Like :attr:`type`, with more fields of any type, which are named ``o0``, ``o1`` and so on."""
+        """Like :attr:`type`, with more fields of any type, named ``o0``, ``o1`` and so on."""
         known = [(f"f{index}", _optional(part), None) for index, part in enumerate(self._parts)]
         more = [(f"o{index}", Any, msgspec.UNSET) for index in range(len(others))]
         names = {f"f{index}": field.name for index, field in enumerate(self._fields)}
