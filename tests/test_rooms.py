@@ -31,7 +31,7 @@ BEFORE = {
     "records": ("rows",),
     "connectors": ("archive", "runfolder", "records"),
     "reading": ("connectors",),
-    "folds": ("iceberg",),
+    "folds": ("iceberg", "records"),
     "runtime": ("reading", "folds"),
     "review": ("runtime",),
     "project": ("review",),

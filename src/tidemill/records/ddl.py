@@ -39,7 +39,9 @@ _ALIASES = {
     "dec": "decimal",
     "numeric": "decimal",
 }
-_TYPES = {*_SIMPLE, *_ALIASES, "decimal", "array", "map", "struct"}
+TYPE_NAMES = frozenset((*_SIMPLE, *_ALIASES))
+"""The names of types without parameters."""
+_TYPES = {*TYPE_NAMES, "decimal", "array", "map", "struct"}
 _LIMITED_TEXT = {"char", "character", "varchar"}
 _MAX_PRECISION = 38
 _MAX_DEPTH = 50
@@ -59,6 +61,11 @@ _TOKEN = re.compile(
 def parse_columns(text: str, where: str = "") -> pa.Schema:
     """The columns of a DDL text; errors say ``where`` the text was written."""
     return pa.schema(_Ddl(text, where).columns())
+
+
+def parse_type(text: str) -> pa.DataType:
+    """The type that a DDL text names; nothing may follow it."""
+    return _Ddl(text, "").only_type()
 
 
 def write_columns(columns: pa.Schema) -> str:
@@ -108,6 +115,13 @@ class _Ddl:
         if self._ahead.kind == "end":
             self._refuse("no columns are written", "write for example 'id long, at timestamp'")
         return self._fields("end", "")
+
+    def only_type(self) -> pa.DataType:
+        """One type; nothing may follow it."""
+        kind = self._type()
+        if self._ahead.kind != "end":
+            self._refuse(f"{self._found()} after the type", "write one type, such as array<string>")
+        return kind
 
     def _split(self, text: str) -> list[_Token]:
         tokens, at, end = [], 0, len(text.rstrip())
