@@ -85,15 +85,15 @@ def chosen_until(length: timedelta | None, until: datetime | None, caught_up: bo
 @click.option("--into", metavar="TABLE", help="Write into this table or topic, not the sink's.")
 @append_option
 @name_option
-@click.option("--trigger", type=Length(), help="How often to take what has come; default 1s.")
+@click.option("--trigger", type=Length(), help="How often to read new rows; default 1s.")
 @click.option(
     "--recover-from-archive",
     "lost",
     is_flag=False,
     flag_value="latest",
     metavar="[RUN]",
-    help="The checkpoint is lost: rebuild the state from the archive and go on after the last "
-    "commit of that run (default: the latest).",
+    help="The checkpoint is lost: rebuild the state from the archive and continue after the last "
+    "commit of that run (default: the latest run).",
 )
 @click.option(
     "--changed-code",
@@ -106,13 +106,13 @@ def chosen_until(length: timedelta | None, until: datetime | None, caught_up: bo
 def run(pipeline: str, supervise: bool, config: Path, as_json: bool, **options: Any) -> None:
     r"""Run a pipeline live, or from history straight into live.
 
-    Ctrl-C and 'tidemill stop RUN' stop cleanly; 'tidemill resume RUN' goes on. A second live run of
-    the pipeline into the same table is refused, and so is --from over times that the table has.
+    Ctrl-C and 'tidemill stop RUN' stop cleanly; 'tidemill resume RUN' continues. A second live run
+    of the pipeline into the same table is refused, and so is --from over times that the table has.
 
     \b
     tidemill run plays_per_show                             from now on
     tidemill run plays_per_show --from 2026-01-01T00:00Z    history first, then live
-    tidemill run plays_per_show --name plays                begin, or go on: for a container
+    tidemill run plays_per_show --name plays                start, or continue: for a container
     tidemill plan plays_per_show --from 2026-01-01T00:00Z   where the seam is
     """
     project = open_project(str(config))
@@ -204,7 +204,7 @@ def _error(project: Project, run: str) -> str | None:
 @run_argument
 @common
 def stop(run: str, config: Path, as_json: bool) -> None:
-    """Stop a running run cleanly, after its current slice; 'tidemill resume RUN' goes on."""
+    """Stop a running run cleanly, after its current slice; 'tidemill resume RUN' continues it."""
     result = open_project(str(config)).stop(run)
     if as_json:
         print_json(result.to_json())

@@ -161,13 +161,13 @@ def history_options(function: F) -> F:
 
 name_option = click.option(
     "--name",
-    help="A name for the run. The same command again goes on with it: for containers and services "
-    "that restart.",
+    help="A name for the run. The same command, given again, continues the run: for containers and "
+    "services that restart.",
 )
 append_option = click.option(
     "--append", is_flag=True, default=None,
-    help="Write also where the table has rows of these times, or another live run writes: they "
-    "are there twice then.",
+    help="Write even if the table has rows of these times, or another live run writes to it: rows "
+    "may then be there twice.",
 )  # fmt: skip
 
 
