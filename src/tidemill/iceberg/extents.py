@@ -6,13 +6,13 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from tidemill.errors import PlanError, SourceError
-from tidemill.iceberg.data_files import time_bounds
 from tidemill.planning.statistics import Extent
 from tidemill.types import SECOND, from_micros
 
 if TYPE_CHECKING:
     from pyiceberg.expressions import BooleanExpression
     from pyiceberg.io import FileIO
+    from pyiceberg.manifest import DataFile
     from pyiceberg.schema import Schema
     from pyiceberg.table import FileScanTask, Table
     from pyiceberg.table.metadata import TableMetadata
@@ -113,7 +113,7 @@ def file_extent(task: FileScanTask, ingest: NestedField, event: NestedField) -> 
     file, column = task.file, ingest.name
     unsaid = 0 if ingest.required else None
     nulls = (file.null_value_counts or {}).get(ingest.field_id, unsaid)
-    bounds = time_bounds(file, ingest)
+    bounds = _time_bounds(file, ingest)
     if nulls:
         raise null_ingest_times(nulls, column, file.file_path)
     if bounds is None or nulls is None:
@@ -129,8 +129,22 @@ def file_extent(task: FileScanTask, ingest: NestedField, event: NestedField) -> 
         *bounds,
         file.record_count,
         file.file_size_in_bytes,
-        time_bounds(file, event),
+        _time_bounds(file, event),
     )
+
+
+def _time_bounds(file: DataFile, field: NestedField) -> tuple[int, int] | None:
+    """The smallest and largest time of a column in a file, in microseconds."""
+    from pyiceberg.conversions import from_bytes
+    from pyiceberg.types import TimestampType
+
+    low = (file.lower_bounds or {}).get(field.field_id)
+    high = (file.upper_bounds or {}).get(field.field_id)
+    if low is None or high is None:
+        return None
+    scale = 1_000 if "ns" in str(field.field_type) else 1
+    first, last = (int(from_bytes(TimestampType(), raw)) // scale for raw in (low, high))
+    return first, last
 
 
 def refine(io: FileIO, extents: list[Extent], field_id: int, width: int) -> list[Extent]:
