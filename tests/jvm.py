@@ -29,7 +29,7 @@ def keep_classes() -> None:
         return
     print("keeping Spark's classes for the JVMs of tests …", flush=True)
     _run_a_pipeline()
-    adopt_draft(archive, settled=0)
+    adopt_draft(archive, finished=0)
 
 
 def _run_a_pipeline() -> None:

@@ -86,9 +86,9 @@ class Project:
     ) -> RunResult:
         """Recompute ``[start, end)`` from the archive, exactly once, by default into a shadow.
 
-        ``on_start`` gets the manifest before anything runs; ``on_progress`` comes after each
-        batch. Options as in :meth:`plan`. With a ``name``, the run of that name goes on if there
-        is one.
+        ``on_start`` gets the manifest before anything runs; ``on_progress`` is called after each
+        batch. Options as in :meth:`plan`. With a ``name``, the run of that name is continued if
+        there is one.
         """
         asked = request(pipeline, start, end, **options)
         manifest = self._starter.begin(asked, name, spark)
@@ -96,9 +96,9 @@ class Project:
         return self.resume(manifest.run, on_progress=on_progress, spark=spark)
 
     def prepare(self, plan: BackfillPlan, name: str | None = None) -> Manifest:
-        """Fix a plan as a run: manifest, registry, tags. Nothing is computed yet.
+        """Make a run of a plan: write manifest, registry entry and tags. Nothing is computed yet.
 
-        All of it or nothing: what cannot be finished is taken back.
+        If a step fails, the steps before it are undone.
         """
         return self._starter.prepare(plan, name)
 
@@ -115,7 +115,7 @@ class Project:
         spark: SparkSession | None = None,
         **options: Any,
     ) -> BackfillPlan:
-        """The dry run of :meth:`run`: the seam, and the slices of history before it."""
+        """The plan of :meth:`run`: the seam, and the slices of history before it."""
         asked = run_request(pipeline, start, begin, **options)
         return make_plan(self.loaded, asked, datetime.now(UTC), spark)
 
@@ -135,9 +135,9 @@ class Project:
         """Run live; with ``start``, first over history from there, then live, in one query.
 
         Without ``start`` it begins at the log's end (``begin="earliest"``: at its first row). It
-        goes on until it is stopped, or until what ``until`` says. Writes straight into the sinks'
-        tables unless ``into`` names another. With a ``name``, the run of that name goes on if
-        there is one.
+        runs until it is stopped, or until the goal ``until`` is reached. It writes directly into
+        the sinks' tables, unless ``into`` names another one. With a ``name``, the run of that name
+        is continued if there is one.
         """
         manifest = self.prepare_run(pipeline, start, begin=begin, name=name, spark=spark, **options)
         self._announce(manifest, on_start)
@@ -153,7 +153,7 @@ class Project:
         spark: SparkSession | None = None,
         **options: Any,
     ) -> Manifest:
-        """Fix what :meth:`run` does, or find the run of that name, which `resume` goes on with."""
+        """Write the manifest of :meth:`run`, or find the run of that name, for `resume`."""
         asked = run_request(pipeline, start, begin, **options)
         return self._starter.begin(asked, name, spark)
 
@@ -167,12 +167,12 @@ class Project:
         spark: SparkSession | None = None,
         **options: Any,
     ) -> Manifest:
-        """Fix a run that goes on where one ended whose checkpoint is lost.
+        """Prepare a run that continues one whose checkpoint is lost, after its last commit.
 
-        Its state is rebuilt from the archive; what the lost run gave is not given again. ``lost``
-        is that run's id or name, or the latest one that wrote the pipeline's tables. The run that
-        goes on takes over its name, or gets another. Code that does something else than the lost
-        run's is refused, unless ``changed_code`` accepts it.
+        Its state is rebuilt from the archive; rows that the lost run wrote are not written again.
+        ``lost`` is that run's id or name, or the latest run that wrote the pipeline's tables. The
+        new run takes over its name, or gets another. Code that does something else than that of the
+        lost run is refused, unless ``changed_code`` accepts it.
         """
 
         def plan(start: datetime) -> BackfillPlan:
@@ -193,7 +193,7 @@ class Project:
     ) -> RunResult:
         """Follow live logs into their archives, exactly once, every record.
 
-        Where columns were inferred and records grow new fields, another run goes on with them.
+        If columns were inferred and records get new fields, another run continues with these.
         """
         manifest = self.prepare_capture(streams, trigger=trigger, name=name)
         self._announce(manifest, on_start)
@@ -204,18 +204,18 @@ class Project:
     def prepare_capture(
         self, streams: Sequence[str], *, trigger: Length = "1 s", name: str | None = None
     ) -> Manifest:
-        """Fix a run that follows logs into their archives. It goes on where the archive ends.
+        """Prepare an archive run, which begins where the archive ends.
 
-        Or find the run of that name, which `resume` goes on with.
+        Or find the run of that name, for `resume`.
         """
         return self._starter.follow(streams, parse_duration(trigger), name)
 
     def has_grown(self, run: str) -> bool:
-        """Whether a run ended because records have new fields, and another one is to go on."""
+        """Whether a run ended because records have new fields, so that another must continue."""
         return read_control(RunFolder.of(self.loaded.home, run).path).grown
 
     def prepare_grown(self, manifest: Manifest) -> Manifest:
-        """Fix the run that goes on, under the same name, where a run has met new fields."""
+        """Prepare the run that continues, under the same name, a run that has met new fields."""
         return self._starter.outgrow(manifest)
 
     def log_risks(self, manifest: Manifest) -> tuple[str, ...]:
@@ -225,9 +225,9 @@ class Project:
         return log_risks(self.loaded, manifest.sources)
 
     def stop(self, run: str) -> RunResult:
-        """End a run's driver cleanly after its current slice; `resume` goes on from there.
+        """End a run's driver cleanly after its current slice; `resume` continues from there.
 
-        A supervised run that has no driver at the moment gets no other.
+        If a supervised run has no driver at the moment, its supervisor starts no other.
         """
         run = self.registry.get(run).run
         folder = RunFolder.of(self.loaded.home, run)
@@ -238,7 +238,7 @@ class Project:
 
     @contextlib.contextmanager
     def supervised(self, run: str) -> Iterator[Callable[[], bool]]:
-        """Hold a run for a supervisor; gives what tells whether somebody has ended it."""
+        """Lock a run for a supervisor; yields a function that says whether somebody ended it."""
         folder = RunFolder.of(self.loaded.home, run)
 
         def is_over() -> bool:
@@ -261,10 +261,10 @@ class Project:
         on_progress: Callable[[Progress], None] = lambda progress: None,
         spark: SparkSession | None = None,
     ) -> RunResult:
-        """Go on exactly where a run stopped or died; a paused run is let go on.
+        """Continue exactly where a run stopped or died; a paused run is released.
 
-        ``on_start`` gets the manifest of another run that goes on, where one that follows logs has
-        met new fields.
+        If an archive run meets new fields, another run continues it; ``on_start`` gets the manifest
+        of that run.
         """
         record = self.registry.get(run)
         run = record.run
@@ -289,7 +289,7 @@ class Project:
         return result
 
     def _announce(self, manifest: Manifest, on_start: Callable[[Manifest], None]) -> None:
-        """Tell the caller of a run that is about to begin; if that fails, the run has failed."""
+        """Call ``on_start`` for a run that is about to begin; if that fails, the run has failed."""
         try:
             on_start(manifest)
         except BaseException as error:
@@ -318,7 +318,7 @@ class Project:
         return self.status(manifest.run)
 
     def goal(self, manifest: Manifest, until: Until | None) -> Goal | None:
-        """When a run stops by itself if it begins now."""
+        """When a run that begins now stops by itself."""
         if until is None:
             return None
         now, complete = datetime.now(UTC), None
@@ -329,9 +329,9 @@ class Project:
         return until.goal(now, complete)
 
     def rewind(self, run: str, batch: int | None = None) -> Rewound:
-        """Take a run that is not driven back to a batch; `resume` runs the ones after it again.
+        """Take a run without a driver back to a batch; `resume` runs later batches again.
 
-        Without a batch: to the last one whose state is whole. Tables keep what they have.
+        Without a batch: to the last one with complete state. Tables keep their rows.
         """
         from tidemill.runtime.driving.rewind import rewind
 
@@ -347,9 +347,9 @@ class Project:
         return found
 
     def pause(self, run: str) -> RunResult:
-        """Hold a running run after its current slice; it keeps its place and its driver.
+        """Pause a running run after its current slice; its driver keeps running.
 
-        A supervised run that has no driver at the moment: its next driver begins paused.
+        If a supervised run has no driver at the moment, its next driver begins paused.
         """
         run = self.registry.get(run).run
         folder = RunFolder.of(self.loaded.home, run)
@@ -359,7 +359,7 @@ class Project:
         return self.status(run)
 
     def cancel(self, run: str) -> RunResult:
-        """End a run for good: the current slice is committed, nothing more, pins are let go."""
+        """End a run for good: only the current slice is still committed, and pins are removed."""
         record = self.registry.get(run)
         run = record.run
         folder = RunFolder.of(self.loaded.home, run)
@@ -436,18 +436,18 @@ class Project:
     def state(
         self, run: str, operator: str | None = None, batch: int | None = None
     ) -> list[StateSummary]:
-        """What each fold of a run keeps, as of a kept batch; by default the last whole one.
+        """The state of each fold of a run after a batch; by default after the last complete one.
 
-        A finished run has closed everything: its last state is empty, earlier ones are not.
+        A finished run has closed everything: its last state is empty, earlier states are not.
         """
         return self._states(run).summaries(operator, batch)
 
     def state_of(
         self, run: str, key: Any, operator: str | None = None, batch: int | None = None
     ) -> pa.Table:
-        """The state rows of one key: a list with a value per key column, or the only value.
+        """The state rows of one key, which is a list with a value per key column, or one value.
 
-        Text is read by the column's type. The schema's metadata says which state it is, as JSON.
+        Text is parsed by the column's type. The schema's metadata has run, operator and batch.
         """
         values = key if isinstance(key, list | tuple) else [key]
         return self._states(run).rows_of(values, operator, batch)

@@ -1,11 +1,11 @@
-"""For tests of pipelines: logs made in memory, replayed through the real machinery.
+"""Test pipelines with logs made in memory, which are replayed through the real engine.
 
 A pipeline that keeps the slicing law gives the same rows however its input is cut::
 
     log = MemoryLog(rows, event_time="event_ts", lateness="10 min")
     check_slicing_law(spark, tmp_path, plays, {"plays": log}, slicings=[[], ["…T00:17Z", …]])
 
-Real Spark, real Iceberg tables in a temporary folder; only the log is made up.
+Spark and the Iceberg tables (in a temporary folder) are real; only the log is made up.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class MemoryLog:
 
 @dataclass(frozen=True)
 class Replayed:
-    """What a replay gave."""
+    """The result and the tables of a replay."""
 
     result: RunResult
     outputs: dict[str, pa.Table]
@@ -83,7 +83,7 @@ class Replayed:
 def make_project(
     folder: Path, code: Pipeline | Callable[..., Any], logs: Mapping[str, MemoryLog], **options: Any
 ) -> Project:
-    """Write a project around a pipeline and its logs. Options go into the pipeline's section.
+    """Write a project with one pipeline and its logs. Options go into the pipeline's section.
 
     ``sinks`` defaults to one output whose time is ``time``.
     """
@@ -125,7 +125,7 @@ def replay(
 ) -> Replayed:
     """Run the project's pipeline over all its history, cut at exactly these moments.
 
-    Without boundaries the plan cuts as it would for a user; options are those of `backfill`.
+    Without boundaries the plan chooses the slices; options are those of `backfill`.
     """
     start = options.pop("start", datetime.fromisoformat("1990-01-01T00:00:00+00:00"))
     end = options.pop("end", datetime.fromisoformat("2090-01-01T00:00:00+00:00"))
@@ -162,7 +162,7 @@ def check_slicing_law(
     *,
     rounded: Collection[str] = (),
 ) -> None:
-    """Replay under every slicing; all outputs must be equal, to the row (and to ``expected``).
+    """Replay with every slicing; all outputs must have the same rows (those of ``expected``).
 
     ``rounded``: as in :func:`assert_same_rows`.
     """
@@ -181,10 +181,10 @@ def assert_same_rows(
     *,
     rounded: Collection[str] = (),
 ) -> None:
-    """Equal as multisets; a difference is shown side by side.
+    """Compare rows as multisets; a difference is shown side by side.
 
     ``rounded`` names the columns that Spark adds up in floating point (the plan lists them as a
-    risk): they need to be equal to nine digits only, all others to the bit.
+    risk): they need to be equal in nine digits only, all others exactly.
     """
     found, expected = list(found), list(expected)
     ours, theirs = Counter(map(_key, found)), Counter(map(_key, expected))
@@ -204,7 +204,7 @@ def _are_close(
     expected: Iterable[Mapping[str, Any]],
     rounded: Collection[str],
 ) -> bool:
-    """Whether rows that are equal in all other columns can be paired, in the order of these."""
+    """Whether the rows can be paired so that exact columns are equal and rounded ones close."""
     pairs = itertools.zip_longest(_split(found, rounded), _split(expected, rounded))
     return all(
         left is not None
@@ -240,7 +240,7 @@ def _key(row: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
 
 
 def _plain(value: Any) -> Any:
-    """Moments that are equal are equal whatever object stands for their zone."""
+    """The value with times in UTC, so that equal times compare as equal."""
     if isinstance(value, datetime):
         return value.astimezone(UTC).isoformat() if value.tzinfo else value.isoformat()
     if isinstance(value, dict):

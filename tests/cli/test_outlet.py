@@ -13,8 +13,8 @@ from tidemill.cli.outlet import LogOutlet
 
 CODE = """
 import sys
-from tidemill.cli.outlet import settle_streams
-settle_streams()
+from tidemill.cli.outlet import protect_streams
+protect_streams()
 sys.stdin.readline()
 for number in range(20_000):
     print('a line', number, flush=number == 0)
@@ -48,7 +48,7 @@ def test_a_full_disk_is_an_error() -> None:
 def test_closed_streams_do_not_become_files() -> None:
     """Else the first file that is opened is standard output, and what is printed goes into it."""
     code = (
-        "from tidemill.cli.outlet import settle_streams; settle_streams();"
+        "from tidemill.cli.outlet import protect_streams; protect_streams();"
         "import os, sys; f = open(sys.argv[1], 'w'); print('lost'); print('lost', file=sys.stderr);"
         "sys.exit(f.fileno())"
     )

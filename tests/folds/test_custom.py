@@ -350,7 +350,7 @@ def test_what_loses_nothing_is_cast():
         ({"state": {"user": "string"}}, "the state has another type (string) for 'user'"),
         ({"state": {}}, "the state has no column"),
         ({"state": {"user": "lng"}}, "the state column 'user': 'lng' is not a type"),
-        ({"output": {"v": "decimal(50,2)"}}, "the output column 'v': decimal(50, 2) is not"),
+        ({"output": {"v": "decimal(50,2)"}}, "the output column 'v': decimal(50,2) cannot be"),
         ({"lookback": "5"}, "lookback: '5' is not a duration"),
         ({"lookback": "5 s"}, "the output has no timestamp column"),
         ({"times": "v"}, "the output column 'v' is the time, and a int64"),

@@ -208,7 +208,7 @@ TWO = {"a": {"n": "int", "at": "timestamp"}, "b": {"n": "int"}}
         (processor(wait, output={"n": "lung"}), "the output column 'n': 'lung' is not a type"),
         (processor(wait, output={"n": int}), "the output column 'n': <class 'int'> is not"),
         (processor(wait, output=["n"]), "the output is a list"),
-        (processor(wait, output="n lung"), "the output 'n lung': 'lung' is not a type"),
+        (processor(wait, output="n lung"), "'n lung': column 'n': 'lung' is not a type"),
         (processor(wait, output=None, outputs={"a": {}}), "the output 'a' has no column"),
         (processor(wait, lookback="soon"), "lookback: 'soon' is not a duration"),
         (processor(wait, output={"n": "int"}, delay="1 s"), "output has no timestamp column"),

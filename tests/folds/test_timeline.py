@@ -9,7 +9,7 @@ from tests.folds import test_attribute, test_deduplicate
 from tests.folds.dense import dense_cuts
 from tests.folds.law import check_slicing
 from tidemill.folds.matching import timeline
-from tidemill.folds.matching.timeline import arrange, find_idle, settle_by
+from tidemill.folds.matching.timeline import arrange, find_idle, tie_breakers
 
 ROWS = pl.DataFrame(
     {
@@ -71,7 +71,7 @@ def test_position_settles_before_content():
     schema = pa.schema([("key", pa.string()), ("x", pa.float64()), ("_meta", meta)])
     frame = pl.DataFrame({"key": ["k"], "x": [0.5], "_meta": [{"partition": 1, "offset": 2}]})
     found = frame.select(
-        each.alias(str(number)) for number, each in enumerate(settle_by(schema, ["key"]))
+        each.alias(str(number)) for number, each in enumerate(tie_breakers(schema, ["key"]))
     )
     assert found.row(0)[:4] == (1, 2, 0.5, "0.5")
 

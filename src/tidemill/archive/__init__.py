@@ -1,1 +1,1 @@
-"""The log's history: the Iceberg catalog, pins, and what metadata tells of a table."""
+"""The archive that follows a log: its progress, checks, compaction and snapshot expiry."""

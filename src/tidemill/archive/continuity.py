@@ -1,7 +1,7 @@
-"""What the positions of one partition's rows show: holes, overlaps, disorder, a wrong end.
+"""Find holes, overlaps, wrong order and a wrong end in the offsets of one partition.
 
-Rows come in stretches of rising ingest time. Between stretches only ranges of offsets are kept:
-one for a sound archive, one more per hole.
+Rows come in parts of rising ingest time. Between two parts only ranges of offsets stay in memory:
+one range for an archive without holes, and one more per hole.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ class Trouble(StrEnum):
     HOLE = "hole"  # offsets between archived ones that have no row
     MISSING = "missing"  # offsets before the snapshot's next one that have no row, at the end
     OVERLAP = "overlap"  # an offset twice
-    ORDER = "order"  # rows below an offset with an earlier ingest time
+    ORDER = "order"  # rows whose offset is lower than that of a row with an earlier ingest time
     BEYOND = "beyond"  # rows at or after the snapshot's next offset
     NULL = "null"  # rows without a position
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One stretch of offsets with one trouble; of null positions a file, or all there are."""
+    """One range of offsets with one trouble; for null positions a file, or all such rows."""
 
     trouble: Trouble
-    rows: int  # offsets without a row, or rows too many, or at a wrong place
+    rows: int  # how many offsets lack a row, or how many rows are too many or misplaced
     partition: int | None = None
     first: int | None = None
     last: int | None = None
@@ -45,31 +45,34 @@ class Finding:
 
 @dataclass
 class Findings:
-    """All that is wrong is counted; of each trouble the first are kept."""
+    """Counts everything that is wrong, and keeps the first findings of each trouble."""
 
     rows: dict[Trouble, int] = field(default_factory=dict)
     _kept: dict[Trouble, list[Finding]] = field(default_factory=dict)
 
     def add(self, finding: Finding) -> None:
-        """Count it, and keep it if it is among the first."""
+        """Count a finding, and keep it if it is among the first of its trouble."""
         self.rows[finding.trouble] = self.rows.get(finding.trouble, 0) + finding.rows
         kept = self._kept.setdefault(finding.trouble, [])
         if len(kept) < SHOWN:
             kept.append(finding)
 
     def first(self) -> tuple[Finding, ...]:
-        """The first ones, by trouble in the order of their names above."""
+        """The first findings, grouped by trouble in the order of ``Trouble``."""
         kept = [finding for trouble in Trouble for finding in self._kept.get(trouble, [])]
         return tuple(kept[:SHOWN])
 
 
 class Continuity:
-    """One partition of the log, read in stretches of rising ingest time."""
+    """Checks one partition of the log, whose rows are given in parts of rising ingest time."""
 
     def __init__(
         self, partition: int, findings: Findings, next_offset: int | None, gaps: Sequence[Gap]
     ) -> None:
-        """``next_offset`` is the snapshot's; ``gaps`` in order: the offsets without a record."""
+        """``next_offset`` is the one in the snapshot's summary.
+
+        ``gaps`` are the offsets of the log that have no record, in order.
+        """
         self.partition = partition
         self.findings = findings
         self.next = next_offset
@@ -77,10 +80,10 @@ class Continuity:
         self.seen = Intervals()
         self.highest = -1
         self.rows = 0
-        self._settled = 0
+        self._gaps_done = 0
 
     def add(self, rows: pl.DataFrame) -> None:
-        """Rows with ``offset`` and ``ingest``, all later than those given before."""
+        """Look at more rows (``offset``, ``ingest``), all with later ingest times than before."""
         self.rows += len(rows)
         self._look_at_order(rows)
         offsets = rows.get_column("offset").sort()
@@ -95,28 +98,29 @@ class Continuity:
             for first, last in self.seen.add(*run):
                 self._find(Trouble.OVERLAP, first, last)
         self.highest = max(self.highest, int(offsets[-1]))
-        self._settle()
+        self._close_passed_gaps()
 
     def _look_at_order(self, rows: pl.DataFrame) -> None:
-        """A row's offset must not lie below that of a row with an earlier ingest time."""
+        """Report rows whose offset is lower than that of a row with an earlier ingest time."""
         offsets = rows.sort("ingest", "offset").get_column("offset")
         before = offsets.cum_max().shift(1).fill_null(self.highest).clip(self.highest)
         for first, last in _runs(offsets.filter(offsets < before).unique().sort()):
             self._find(Trouble.ORDER, first, last)
 
-    def _settle(self) -> None:
-        """Close the gaps that are passed and as expected, so that no more is kept than needed."""
-        while self._settled < len(self.gaps) and self.gaps[self._settled][1] < self.highest:
-            gap, bounds = self.gaps[self._settled], self.seen.bounds
+    def _close_passed_gaps(self) -> None:
+        """Treat gaps that are passed and as expected as read, so that few ranges stay in memory."""
+        while self._gaps_done < len(self.gaps) and self.gaps[self._gaps_done][1] < self.highest:
+            gap, bounds = self.gaps[self._gaps_done], self.seen.bounds
             is_inside = bounds is not None and bounds[0] < gap[0]
             if is_inside and count(self.seen.absent(gap[0], gap[1])) == missing_in(gap):
                 self.seen.add(gap[0], gap[1])
-            self._settled += 1
+            self._gaps_done += 1
 
     def finish(self, whole: bool, to_end: bool) -> None:
-        """All rows were given. ``to_end``: the rows read go up to the snapshot's end.
+        """Report what is missing, after all rows were given.
 
-        A part of the archive (``whole`` is false) says nothing of what lies before and after it.
+        ``to_end``: the rows go up to the end of the snapshot. If only a part of the archive was
+        read (``whole`` is false), nothing is reported before and after that part.
         """
         bounds = self._bounds(whole, to_end)
         if bounds is None:
@@ -131,7 +135,7 @@ class Continuity:
                 self._find(Trouble.MISSING, first, last)
 
     def _bounds(self, whole: bool, to_end: bool) -> Range | None:
-        """Every offset in them must have a row or be in a gap."""
+        """The first and last offset between which every offset must have a row or be in a gap."""
         ends = [bound for bound in [self.seen.bounds] if bound]
         if whole:
             ends += [(gap[0], gap[1]) for gap in self.gaps]
@@ -143,7 +147,7 @@ class Continuity:
         return min(first for first, _ in ends), last
 
     def _close(self, gap: Gap, low: int, high: int) -> None:
-        """Take a gap's offsets for read; more of them missing than it says is a hole."""
+        """Treat a gap's offsets as read; report a hole if more are missing than the gap says."""
         first, last = max(gap[0], low), min(gap[1], high)
         if first > last:
             return
@@ -158,7 +162,7 @@ class Continuity:
 
 
 def _runs(numbers: pl.Series) -> Iterator[Range]:
-    """Rising numbers without repeats as ranges without holes."""
+    """Turn rising numbers without repeats into ranges without holes."""
     firsts = numbers.filter(numbers.diff().fill_null(2) != 1)
     lasts = numbers.filter((numbers.shift(-1) - numbers).fill_null(2) != 1)
     yield from zip(firsts.to_list(), lasts.to_list(), strict=True)

@@ -1,4 +1,4 @@
-"""One stream's archive at hand: look at it, check it, keep it small."""
+"""The maintenance commands of one stream's archive: info, check, compact, expire."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class ArchiveDesk:
     """What can be done with the Iceberg archive of a stream, beside running it. No Spark."""
 
     def __init__(self, loaded: LoadedConfig, stream: str) -> None:
-        """An unknown stream, and one without an Iceberg archive, are refused at once."""
+        """Refuse an unknown stream, and a stream without an Iceberg archive."""
         self.loaded = loaded
         self.stream = stream
         self.archive = require_archive(loaded, stream)
@@ -41,9 +41,9 @@ class ArchiveDesk:
         return info(table, self.archive, to_micros(datetime.now(UTC)))
 
     def check(self, start: datetime | None = None, end: datetime | None = None) -> CheckReport:
-        """Whether every offset is there once and in order; by default in the whole archive.
+        """Check that every offset is there once and in order.
 
-        Otherwise among the rows with an ingest time in ``[start, end)``.
+        ``start`` and ``end`` limit the check to rows with an ingest time in ``[start, end)``.
         """
         from tidemill.archive.inspection import check
 
@@ -64,7 +64,7 @@ class ArchiveDesk:
     ) -> Compacted:
         """Rewrite the small files of ingest hours that ended ``older_than`` before the frontier.
 
-        ``on_progress`` comes after each commit.
+        ``on_progress`` is called after each commit.
         """
         from tidemill.archive.maintenance import compact
 
@@ -84,9 +84,9 @@ class ArchiveDesk:
     def expire(
         self, older_than: timedelta = timedelta(days=7), keep: int = 10, *, dry_run: bool = False
     ) -> Expired:
-        """Let go of snapshots older than that, and of files that no other snapshot needs.
+        """Expire snapshots older than ``older_than``, and delete files that only they needed.
 
-        The ``keep`` newest stay, and whatever a run has pinned.
+        The ``keep`` newest snapshots stay, and so does every snapshot that a run has pinned.
         """
         from tidemill.archive.maintenance import expire
 

@@ -1,4 +1,4 @@
-"""Which snapshots of an archive may go, and which files nobody needs once they are gone."""
+"""Which snapshots of an archive may be expired, and which files nobody needs afterwards."""
 
 from __future__ import annotations
 
@@ -39,9 +39,10 @@ class Waste:
 def doomed_snapshots(metadata: TableMetadata, before: int, keep: int) -> list[Snapshot]:
     """Snapshots replaced before a time (ms), except the ``keep`` newest and what a reference names.
 
-    Replaced, not made: the last snapshot of a quiet archive may be a week old, and was the current
-    one for whoever loaded the table a minute ago. A kept snapshot that does not say itself how far
-    the archive is, as one of a foreign writer, keeps its ancestors up to the one that does.
+    What counts is when a snapshot was replaced, not when it was made: the last snapshot of a quiet
+    archive may be a week old, and a reader may have loaded it a minute ago. A kept snapshot whose
+    summary lacks the archive's progress (a foreign writer made it) keeps its ancestors up to the
+    nearest one that has it.
     """
     ordered = sorted(metadata.snapshots, key=lambda each: each.sequence_number or 0)
     kept = {snapshot.snapshot_id for snapshot in ordered[-keep:]}
@@ -52,11 +53,11 @@ def doomed_snapshots(metadata: TableMetadata, before: int, keep: int) -> list[Sn
 
 
 def find_telling(metadata: TableMetadata, snapshots: Iterable[int]) -> set[int]:
-    """The ancestors of snapshots up to those that say how far the archive is."""
-    return {number for each in snapshots for number in _to_the_one_that_says(metadata, each)}
+    """The snapshots and their ancestors, up to the nearest one that has the archive's progress."""
+    return {number for each in snapshots for number in _path_to_progress(metadata, each)}
 
 
-def _to_the_one_that_says(metadata: TableMetadata, number: int | None) -> list[int]:
+def _path_to_progress(metadata: TableMetadata, number: int | None) -> list[int]:
     path: list[int] = []
     while number is not None and (found := metadata.snapshot_by_id(number)) is not None:
         path.append(number)
@@ -67,10 +68,10 @@ def _to_the_one_that_says(metadata: TableMetadata, number: int | None) -> list[i
 
 
 def find_waste(table: Table, doomed: Sequence[Snapshot]) -> Waste:
-    """What only these snapshots refer to.
+    """The files that only the doomed snapshots refer to.
 
-    Also what they say they took away: the snapshots that had it may be gone without its being
-    deleted.
+    This includes files that the doomed snapshots removed from the table: an earlier expiry may have
+    dropped the snapshots that held these files, and died before it deleted them.
     """
     gone = {snapshot.snapshot_id for snapshot in doomed}
     kept = {
@@ -98,7 +99,7 @@ def find_waste(table: Table, doomed: Sequence[Snapshot]) -> Waste:
 
 
 def stage_removal(table: Table, doomed: Sequence[Snapshot]) -> SteadyTransaction:
-    """A transaction that ends them; what they said of offsets without records stays known."""
+    """A transaction that expires snapshots and keeps what they said of offsets without records."""
     transaction = SteadyTransaction(table)
     transaction._stage((), (Unchanged.of(table.metadata, doomed),))
     if markers := carried(table.metadata):
@@ -108,9 +109,10 @@ def stage_removal(table: Table, doomed: Sequence[Snapshot]) -> SteadyTransaction
 
 
 class Unchanged(AssertRefSnapshotId):
-    """No snapshot was added or pinned meanwhile: removing one would remove its pin with it.
+    """The requirement that no branch or tag was set and no snapshot expired meanwhile.
 
-    A catalog server only sees and checks that the main branch is where it was.
+    Removing a snapshot that was just tagged would remove the tag, too. A catalog server sees only
+    a part of this requirement: that the main branch has not moved.
     """
 
     refs: dict[str, SnapshotRef] = Field(exclude=True)
@@ -118,7 +120,7 @@ class Unchanged(AssertRefSnapshotId):
 
     @classmethod
     def of(cls, metadata: TableMetadata, doomed: Sequence[Snapshot]) -> Unchanged:
-        """As the metadata is now."""
+        """The requirement that the table is still as in this metadata."""
         return cls(
             ref=MAIN_BRANCH,
             snapshot_id=metadata.current_snapshot_id,
@@ -127,7 +129,7 @@ class Unchanged(AssertRefSnapshotId):
         )
 
     def validate(self, base_metadata: TableMetadata | None) -> None:  # type: ignore[override]
-        """Called with the metadata that the commit would change."""
+        """Compare with the metadata that the commit would change."""
         super().validate(base_metadata)
         assert base_metadata is not None
         if base_metadata.refs != self.refs:
@@ -138,7 +140,7 @@ class Unchanged(AssertRefSnapshotId):
 
 
 def delete_files(io: FileIO, files: dict[str, int]) -> dict[str, int]:
-    """Remove files; what was gone already, or cannot be removed, is not in the answer."""
+    """Delete files, and return those that were deleted, not those that were missing or failed."""
 
     def delete(path: str) -> bool:
         try:

@@ -1,4 +1,4 @@
-"""Check an archive: every offset of its log once, in the order of ingest time."""
+"""Check that an archive holds every offset of its log once, in the order of ingest time."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class CheckReport:
     span: Span
     rows: int
     partitions: int
-    troubles: dict[Trouble, int]  # rows, or offsets without one
+    troubles: dict[Trouble, int]  # how many rows are wrong, or how many offsets lack a row
     findings: tuple[Finding, ...]  # the first of them
 
     @property
@@ -53,8 +53,8 @@ class CheckReport:
 def check(table: Table, archive: TableArchive, span: Span | None = None) -> CheckReport:
     """Read the position of every row whose ingest time is in the span; by default of all.
 
-    In bounded memory: about two million positions at a time, and between the parts one range of
-    offsets per hole. What the log held before the first archived offset cannot be known.
+    Memory is bounded: about two million positions at a time, and one range of offsets per hole.
+    The check cannot know what the log held before the first archived offset.
     """
     looked = _Check(table, archive, span or Span())
     looked.read()
@@ -91,7 +91,7 @@ class _Check:
                 self._part(int(str(number))).add(own)
 
     def _count_nulls(self) -> None:
-        """Rows without an ingest time are in no part of the history; manifests count them."""
+        """Report rows without an ingest time. No slice reads them, but the manifests count them."""
         ingest = self.table.schema().find_field(self.archive.ingest_time)
         for file in data_files(self.table):
             if nulls := nulls_in(file, ingest):
@@ -103,7 +103,7 @@ class _Check:
             known, part = self.reached.get(number), self._part(number)
             newest = known.ingest if known else None
             if whole and known and newest is not None and not part.rows:
-                last = known.next - 1  # of how many rows the snapshot speaks is not known
+                last = known.next - 1  # the summary does not say how many rows there should be
                 self.findings.add(Finding(Trouble.MISSING, 1, number, last, last))
             else:
                 part.finish(whole, end is None or newest is None or newest < end)

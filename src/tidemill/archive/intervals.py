@@ -1,4 +1,4 @@
-"""A set of whole numbers kept as ranges: as small as the set has holes."""
+"""A set of whole numbers kept as ranges; its memory grows with the number of holes only."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ Range = tuple[int, int]
 
 
 class Intervals:
-    """Numbers that come mostly in order; neighbouring ranges are one."""
+    """A set for numbers that come mostly in order; ranges that touch become one."""
 
     def __init__(self) -> None:
-        """Nothing yet."""
+        """Begin with an empty set."""
         self._firsts: list[int] = []
         self._lasts: list[int] = []
 
@@ -27,7 +27,7 @@ class Intervals:
         return (self._firsts[0], self._lasts[-1]) if self._firsts else None
 
     def add(self, first: int, last: int) -> list[Range]:
-        """Put a range in; what of it was there before is returned."""
+        """Add a range, and return the parts of it that were in the set before."""
         low, high = bisect_left(self._lasts, first - 1), bisect_right(self._firsts, last + 1)
         met = list(zip(self._firsts[low:high], self._lasts[low:high], strict=True))
         twice = [

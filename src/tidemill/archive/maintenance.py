@@ -1,7 +1,8 @@
-"""Keep an archive fast and small: few large files, no snapshots that nobody needs.
+"""Keep an archive fast and small: compact small files, expire snapshots that nobody needs.
 
-Both work beside `archive run`, running runs and each other: commits are made against exactly the
-metadata that was looked at, with pyiceberg's own retry off, and on conflict we look again.
+Compaction and expiry may run at the same time as `archive run`, as other runs, and as each other.
+Each commit is made against exactly the metadata that was loaded, with pyiceberg's own retry off;
+after a conflict the table is loaded and checked again.
 """
 
 from __future__ import annotations
@@ -29,12 +30,12 @@ if TYPE_CHECKING:
 _TRIES = 60
 _BUNDLES_PER_COMMIT = 16
 COMPACTED = "tidemill.compacted"
-"""In the summary of a compaction's snapshot: its rows are not new."""
+"""The key in the summary of a compaction's snapshot. It says that the snapshot adds no new rows."""
 
 
 @dataclass
 class Compacted:
-    """What a compaction did so far; of a dry run what it would do."""
+    """What a compaction has done so far, or, for a dry run, what it would do."""
 
     table: str
     bundles: int  # groups of small files to become one file each
@@ -70,10 +71,10 @@ def compact(
 ) -> Compacted:
     """Rewrite small files of closed ingest hours as few sorted ones; the rows stay the same.
 
-    An hour is closed when it ended at least ``margin`` µs before the archive's frontier. A few
-    bundles of files are one commit; a crash leaves at most the files of the one at work, which
-    nothing refers to. Readers of pinned snapshots are not disturbed: what is replaced stays where
-    it is until `expire`.
+    An hour is closed when it ended at least ``margin`` µs before the archive's frontier. Each
+    commit replaces a few bundles of files. A crash leaves at most the new files of one commit,
+    which no snapshot refers to. Readers of pinned snapshots are not disturbed, because the replaced
+    files stay until `expire` deletes them.
     """
     from tidemill.archive.rewriting import find_bundles
 
@@ -100,7 +101,7 @@ def compact(
 def _compact_group(
     catalog: Catalog, archive: TableArchive, planned: Sequence[Bundle], done: Compacted
 ) -> None:
-    """Rewrite some bundles and put them in with one commit; what others took is left out."""
+    """Rewrite some bundles in one commit; skip bundles whose files somebody else has replaced."""
     from tidemill.archive.rewriting import discard, rewrite
 
     table = load_table(catalog, archive.table, f"table {archive.table}")
@@ -124,9 +125,9 @@ def _compact_group(
 def _replace(
     catalog: Catalog, name: str, spec: int, replaced: Sequence[DataFile], made: Sequence[DataFile]
 ) -> bool:
-    """Put ``made`` in the place of ``replaced``, once. False: somebody else replaced them.
+    """Replace files in one commit. Returns False if somebody else has replaced the old files.
 
-    New files are only deleted when no commit that names them can have landed, or land later.
+    The new files are deleted only when no commit that names them can have landed or can still land.
     """
     from tidemill.archive.rewriting import discard
 
@@ -134,7 +135,7 @@ def _replace(
     for table in _tables(catalog, name):
         live = {file.file_path for file in data_files(table)}
         if not live.issuperset(file.file_path for file in replaced):
-            return _settle(table, made)
+            return _is_ours(table, made)
         try:
             refuse_row_deletes(table)
             _refuse_new_layout(table, spec)
@@ -152,7 +153,7 @@ def _replace(
 
 
 def _refuse_new_layout(table: Table, spec: int) -> None:
-    """Files are written for one partition layout and can only be added under it."""
+    """Refuse to go on if the partition layout has changed: the files were written for ``spec``."""
     if table.metadata.default_spec_id != spec:
         raise SinkError(
             "the table's partition layout changed meanwhile",
@@ -164,7 +165,7 @@ def _refuse_new_layout(table: Table, spec: int) -> None:
 def _stage_replacement(
     table: Table, replaced: Sequence[DataFile], made: Sequence[DataFile]
 ) -> Transaction:
-    """A transaction against the loaded metadata; nothing is visible yet."""
+    """A transaction against the loaded metadata; it is not committed yet."""
     from pyiceberg.table.snapshots import Operation
 
     from tidemill.archive.rewriting import ReplaceFiles
@@ -185,7 +186,7 @@ def _stage_replacement(
 
 
 def _tables(catalog: Catalog, name: str) -> Iterator[Table]:
-    """The table as it is now, and after each wait."""
+    """Load the table for each attempt of a commit, with a pause between two attempts."""
     for _ in attempts(_TRIES):
         yield load_table(catalog, name, f"table {name}")
 
@@ -198,8 +199,8 @@ def _others_keep_writing(name: str) -> SinkError:
     )
 
 
-def _settle(table: Table, made: Sequence[DataFile]) -> bool:
-    """The old files are gone. By our own commit, whose answer was lost? If not, ours are waste."""
+def _is_ours(table: Table, made: Sequence[DataFile]) -> bool:
+    """Whether our own commit, whose answer was lost, replaced the files; if not, delete ours."""
     from tidemill.archive.rewriting import discard
 
     manifests = {
@@ -213,7 +214,7 @@ def _settle(table: Table, made: Sequence[DataFile]) -> bool:
 
 @dataclass(frozen=True)
 class Expired:
-    """What an expiry freed; of a dry run what it would free."""
+    """What an expiry has freed, or, for a dry run, what it would free."""
 
     table: str
     snapshots: int
@@ -226,11 +227,12 @@ class Expired:
 def expire(
     catalog: Catalog, archive: TableArchive, *, before: int, keep: int, dry_run: bool = False
 ) -> Expired:
-    """Let go of snapshots made before a time (ms), then of the files only they referred to.
+    """Expire snapshots replaced before a time (ms), then delete the files only they referred to.
 
-    Never of the current one, the ``keep`` newest, or what a tag or branch names: a run's pin is
-    one. Snapshots go first, in one commit, then files. A crash in between leaves files that nothing
-    refers to, not snapshots without files: it costs room, not rows.
+    The current snapshot, the ``keep`` newest, and every snapshot that a tag or branch names (a
+    run's pin is a tag) are never expired. One commit removes the snapshots, then the files are
+    deleted. A crash in between leaves files that no snapshot refers to: it costs disk space, never
+    rows.
     """
     from tidemill.archive.expiry import delete_files, doomed_snapshots, find_waste, stage_removal
 

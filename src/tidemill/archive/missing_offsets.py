@@ -1,13 +1,14 @@
-"""Offsets of the log that have no record, as the archive was told: these are not holes.
+"""Offsets of the log that never had a record: `archive check` must not report them as holes.
 
-Transaction markers, aborted records and what a compacted topic dropped leave no row, so rows alone
-cannot tell them from a loss. Every batch that met such offsets says so in its snapshot's summary;
-whoever expires a snapshot first folds what it said into a table property of the same form.
+Transaction markers, aborted records and records that a compacted topic dropped leave no row, so the
+rows alone cannot tell such offsets from lost rows. Every batch that met such offsets lists them in
+the summary of its snapshot. Whoever expires snapshots first copies their lists into a table
+property of the same form.
 
-The form: JSON, by partition a list of ``[first, last]``, both inclusive: none of these offsets has
-a record. Where there are too many to keep, neighbours are drawn together as
-``[first, last, missing]``: as many offsets of the range have no record. A lost row still shows,
-by the count; only its place in the range does not.
+The form is JSON: for each partition a list of ``[first, last]``, both inclusive; none of these
+offsets has a record. If there are too many ranges to keep, neighbours are merged into
+``[first, last, missing]``: so many offsets of the range have no record. A lost row still shows by
+the count, but no longer at which offset it was.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ MARKERS = "tidemill.archive.missing_offsets"
 """The key in a snapshot's summary, and of the table property."""
 
 Gap = tuple[int, int] | tuple[int, int, int]
-"""``(first, last)``, or ``(first, last, missing)`` where neighbours were drawn together."""
+"""``(first, last)``, or ``(first, last, missing)`` where neighbours were merged."""
 
 _IN_SUMMARY = 200
 _IN_PROPERTY = 2_000
@@ -44,9 +45,9 @@ def is_whole(gap: Sequence[int]) -> bool:
 
 
 def to_summary(markers: Mapping[int, Iterable[Sequence[int]]]) -> dict[str, str]:
-    """The property for the summary of the snapshot that commits a batch; empty without markers.
+    """The summary property of the snapshot that commits a batch; empty without such offsets.
 
-    For whoever writes an archive. Give what this batch met, not what earlier ones did.
+    The writer of an archive gives only the offsets that this batch met, not those of earlier ones.
     """
     return _as_property(merge(markers), _IN_SUMMARY)
 
@@ -54,17 +55,17 @@ def to_summary(markers: Mapping[int, Iterable[Sequence[int]]]) -> dict[str, str]
 def carried(
     metadata: TableMetadata, *more: Mapping[int, Iterable[Sequence[int]]]
 ) -> dict[str, str]:
-    """The table property for a transaction that expires snapshots; empty without markers.
+    """The table property for a transaction that expires snapshots; empty without such offsets.
 
-    It holds all that the metadata says and ``more``, not only what the doomed snapshots said: so,
-    with the requirement that no snapshot was added meanwhile, of two such transactions beside each
-    other neither forgets what the other one kept.
+    It holds everything that the metadata says, and ``more``, not only the lists of the snapshots to
+    be expired. The transaction also requires that no snapshot was added meanwhile. So of two such
+    transactions at the same time neither loses what the other one kept.
     """
     return _as_property(merge(markers_of(metadata), *more), _IN_PROPERTY)
 
 
 def markers_of(metadata: TableMetadata) -> dict[int, list[Gap]]:
-    """All that is known: the table property and the summaries of all snapshots there are."""
+    """All known offsets without a record: from the table property and all snapshot summaries."""
     return merge(*_said(metadata))
 
 
@@ -78,10 +79,10 @@ def _said(metadata: TableMetadata) -> Iterator[dict[int, list[Gap]]]:
 
 
 def merge(*parts: Mapping[int, Iterable[Sequence[int]]]) -> dict[int, list[Gap]]:
-    """The union, by partition, in order, without overlap. What was said twice counts once.
+    """The union, by partition, in order, without overlap. What is listed twice counts once.
 
-    What lies inside a drawn-together range is in its count already: offsets are told in the order
-    of the log, and the range was made of all that had been told.
+    A range inside a merged range is in its count already: batches list offsets in the order of the
+    log, and the merged range was made of everything listed until then.
     """
     gathered: dict[int, list[Gap]] = {}
     for part in parts:
@@ -102,13 +103,13 @@ def _union(gaps: list[Gap]) -> list[Gap]:
             found.append(gap)
         elif gap[1] > last[1] and is_whole(gap):
             found.append((last[1] + 1, gap[1]))
-        elif gap[1] > last[1]:  # no writer of ours does it; too few known markers hide no hole
+        elif gap[1] > last[1]:  # our writers never do this; a count too low cannot hide a hole
             found[-1] = _gap(last[0], gap[1], max(missing_in(last), missing_in(gap)))
     return found
 
 
 def _condensed(gaps: list[Gap], most: int) -> list[Gap]:
-    """Neighbours drawn together in ranges of even width until there are few enough."""
+    """Merge neighbours into ranges of even width until at most ``most`` are left."""
     width = 1
     while len({gap[0] // width for gap in gaps}) > most:
         width *= 2

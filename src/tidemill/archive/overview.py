@@ -1,4 +1,4 @@
-"""What an archive holds, told by its metadata alone."""
+"""What an archive holds, read from its metadata alone."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Pin:
 
     @property
     def run(self) -> str | None:
-        """The run that set it, maybe one of several; None: somebody else's tag."""
+        """The run that set the tag; None if the tag is not one of ours."""
         ours = tag_name("")
         return self.tag.removeprefix(ours).partition("-")[0] if self.tag.startswith(ours) else None
 
@@ -60,7 +60,7 @@ class ArchiveInfo:
     partitions: tuple[PartitionInfo, ...]
 
     def behind(self, frontier: int | None) -> int | None:
-        """How far a frontier lies behind the clock, in µs; a broken clock is not ahead of it."""
+        """How far a frontier is behind ``now``, in µs; never negative, even if a clock is wrong."""
         return None if frontier is None else max(0, self.now - frontier)
 
     def to_json(self) -> dict[str, Any]:
@@ -140,7 +140,7 @@ def _pins(metadata: TableMetadata) -> tuple[Pin, ...]:
 def _rows_of_partitions(
     table: Table, archive: TableArchive, files: list[DataFile]
 ) -> dict[int, int] | None:
-    """Rows by partition of the log, where every file holds rows of one."""
+    """Rows by partition of the log; None unless every file holds rows of one partition only."""
     if archive.partition is None:
         return None
     column, found = table.schema().find_field(archive.partition), dict[int, int]()

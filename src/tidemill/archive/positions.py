@@ -1,4 +1,4 @@
-"""Read the positions of an archive's rows, in the order of their ingest time, a part at a time."""
+"""Read the positions of an archive's rows in parts, in the order of their ingest time."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tidemill.config.archive import TableArchive
 
 ROWS_AT_ONCE = 2_000_000
-"""Whose positions are in memory at a time, about."""
+"""About how many positions are in memory at a time."""
 _WIDE = 300_000_000  # µs; files over more ingest time are looked into by row group
 _ANY_WIDTH = timedelta(days=36_500)
 
@@ -62,7 +62,7 @@ def require_positions(table: Table, archive: TableArchive, where: str) -> None:
 
 
 def require_column(table: Table, key: str, column: str, where: str) -> None:
-    """A column that the YAML names must be in the table."""
+    """Refuse a column that the YAML names and the table does not have."""
     if column not in table.schema().column_names:
         raise PlanError(
             f"archive.{key} names the column {column!r}, which the table does not have",
@@ -75,7 +75,7 @@ def require_column(table: Table, key: str, column: str, where: str) -> None:
 def read_positions(table: Table, archive: TableArchive, span: Span) -> Iterator[pl.DataFrame]:
     """Columns ``partition``, ``offset``, ``ingest``; each part later than the one before.
 
-    Rows without an ingest time are in none of them.
+    Rows without an ingest time are left out.
     """
     ingest = table.schema().find_field(archive.ingest_time)
     tasks = {task.file.file_path: task for task in _plan(table, archive.ingest_time, span)}
@@ -90,7 +90,7 @@ def read_positions(table: Table, archive: TableArchive, span: Span) -> Iterator[
     if low >= high:
         return
     boundaries = cut_by_rows((low, high), extents, ROWS_AT_ONCE, _ANY_WIDTH)
-    for part, files in zip(pairwise(boundaries), _dealt(extents, boundaries), strict=True):
+    for part, files in zip(pairwise(boundaries), _files_by_part(extents, boundaries), strict=True):
         if files:
             yield _read(table, archive, [tasks[file] for file in sorted(files)], *part)
 
@@ -113,17 +113,17 @@ def _plan(table: Table, column: str, span: Span) -> list[FileScanTask]:
 
 
 def _extent(task: FileScanTask, ingest: NestedField) -> Extent | None:
-    """Where a file's rows lie; None if none of them has an ingest time."""
+    """The ingest times of a file's rows; None if no row has an ingest time."""
     file, bounds = task.file, time_bounds(task.file, ingest)
     if bounds is not None:
         return Extent(file.file_path, *bounds, file.record_count, file.file_size_in_bytes)
     if nulls_in(file, ingest) == file.record_count:
         return None
-    return file_extent(task, ingest, ingest)  # says which statistics are missing
+    return file_extent(task, ingest, ingest)  # it raises, and names the missing statistics
 
 
-def _dealt(extents: Sequence[Extent], boundaries: Sequence[int]) -> list[set[str]]:
-    """The files with rows in each part."""
+def _files_by_part(extents: Sequence[Extent], boundaries: Sequence[int]) -> list[set[str]]:
+    """For each part the files that have rows in it."""
     found: list[set[str]] = [set() for _ in pairwise(boundaries)]
     for extent in extents:
         at = max(0, bisect_right(boundaries, extent.first) - 1)
@@ -136,7 +136,7 @@ def _dealt(extents: Sequence[Extent], boundaries: Sequence[int]) -> list[set[str
 def _read(
     table: Table, archive: TableArchive, tasks: Sequence[FileScanTask], start: int, end: int
 ) -> pl.DataFrame:
-    """Only the columns of the positions are read."""
+    """Read the position columns, and no others."""
     import polars as pl
     import pyarrow as pa
     from pyiceberg.io.pyarrow import ArrowScan

@@ -1,7 +1,8 @@
-"""How far an archive has followed its log: said in the summary of every snapshot that follows it.
+"""How far an archive has followed its log; `archive run` writes it into each snapshot's summary.
 
-Every partition is cut at the same frontier, so a partition that never had a row has one too. A
-snapshot that says nothing (a compaction, a foreign writer) has what its ancestors have.
+All partitions are cut at the same frontier, so a partition that never had a row has a frontier,
+too. For a snapshot whose summary lacks it (a foreign writer made the snapshot), the nearest
+ancestor that has it counts.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from pyiceberg.table.metadata import TableMetadata
 
 SUMMARY = "tidemill.archive"
-"""The summary's key: JSON, by partition."""
+"""The key in a snapshot's summary; its value is JSON, by partition."""
 
 
 @dataclass(frozen=True)
@@ -27,8 +28,8 @@ class Reached:
     next: int  # the first offset that is not in the archive
     frontier: int  # every record with an ingest time before it is in the archive, µs
     ingest: int | None = None  # the newest ingest time in the archive, µs; None without a row
-    topic: str | None = None  # the topic's id: offsets of another one are those of another log
-    name: str | None = None  # the topic's name, for people; it outlives an id
+    topic: str | None = None  # the topic's id: a topic that is made anew has other offsets
+    name: str | None = None  # the topic's name, for messages; a topic made anew keeps it
 
 
 def to_summary(partitions: dict[int, Reached]) -> dict[str, str]:
@@ -38,7 +39,7 @@ def to_summary(partitions: dict[int, Reached]) -> dict[str, str]:
 
 
 def read_reached(metadata: TableMetadata, snapshot: int | None = None) -> dict[int, Reached]:
-    """How far a snapshot (default: the current one) follows the log; empty if nothing says so."""
+    """How far a snapshot (default: the current one) follows the log; empty if it is not known."""
     number = metadata.current_snapshot_id if snapshot is None else snapshot
     while number is not None:
         found = metadata.snapshot_by_id(number)
@@ -72,7 +73,7 @@ def name_of(partitions: Mapping[int, Reached]) -> str | None:
 
 
 def is_same_log(found: dict[int, Reached], other: dict[int, Reached]) -> bool:
-    """Whether both are offsets of one topic; what says nothing of its topic contradicts nothing."""
+    """Whether both may hold offsets of one topic; an unknown topic matches every topic."""
     pairs = ((topic_of(found), topic_of(other)), (name_of(found), name_of(other)))
     return all(a is None or b is None or a == b for a, b in pairs)
 

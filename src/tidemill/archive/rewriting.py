@@ -1,4 +1,4 @@
-"""Rewrite small files of an archive as one: the same rows, sorted, verified before they count."""
+"""Rewrite small files of an archive as one: the same rows, sorted, and verified before a commit."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 HOUR = 3_600_000_000
 _SMALL = 0.75
-"""A file of more than this part of the target size is left alone."""
+"""A file larger than this share of the target size is not rewritten."""
 _GATHERED = 65_536
 _ONE_FILE = {"write.target-file-size-bytes": str(2**62)}
 
@@ -41,25 +41,25 @@ class Bundle:
 
     @property
     def files(self) -> tuple[DataFile, ...]:
-        """What it replaces."""
+        """The files that the new file replaces."""
         return tuple(task.file for task in self.tasks)
 
     @property
     def rows(self) -> int:
-        """As the manifests say."""
+        """The number of rows, as the manifests count them."""
         return sum(file.record_count for file in self.files)
 
     @property
     def bytes(self) -> int:
-        """As the manifests say."""
+        """The size of the files, as the manifests give it."""
         return sum(file.file_size_in_bytes for file in self.files)
 
 
 def find_bundles(table: Table, archive: TableArchive, before: int, target: int) -> list[Bundle]:
     """Bundles of the hours that end at or before ``before`` (µs), in order, each up to ``target``.
 
-    Files that follow each other in ingest time come together, so a bundle's file is narrow too.
-    Files of an older partition layout are left alone.
+    Files that follow each other in ingest time become one bundle, so the new file covers a short
+    range of ingest time, too. Files of an older partition layout are not rewritten.
     """
     ingest = table.schema().find_field(archive.ingest_time)
     groups: dict[Any, list[tuple[Extent, FileScanTask]]] = {}
@@ -93,7 +93,7 @@ def _pack(found: list[tuple[Extent, FileScanTask]], target: int) -> list[tuple[F
 def rewrite(table: Table, archive: TableArchive, bundle: Bundle) -> list[DataFile]:
     """Write a bundle's rows sorted by ingest time and position; nothing is visible yet.
 
-    In memory: the rows of one bundle. What was written is read again before it is trusted.
+    The rows of one bundle must fit in memory. The new files are read again and verified.
     """
     keys = [key for key in (archive.ingest_time, archive.partition, archive.offset) if key]
     rows = _sorted(_read(table.metadata, table.io, bundle.tasks), keys)
@@ -107,7 +107,7 @@ def rewrite(table: Table, archive: TableArchive, bundle: Bundle) -> list[DataFil
 
 
 def _verify(table: Table, bundle: Bundle, kept: pa.Table, files: Sequence[DataFile]) -> None:
-    """Every row that the manifests count must be in the new files, each position as it was."""
+    """Refuse new files that do not have every row that the manifests count, at its old position."""
     from pyiceberg.table import FileScanTask
 
     tasks = [FileScanTask(file) for file in files]
@@ -146,10 +146,11 @@ def _read(
 
 
 def _sorted(rows: pa.Table, keys: list[str]) -> pa.Table:
-    """The rows in order, of the same types.
+    """The rows in order, with the same types.
 
-    Arrow cannot gather from more than 2 GB of text with narrow offsets, so wide ones are used on
-    the way. Files must not show it: readers would meet two types of one column.
+    Arrow cannot sort more than 2 GB of text with 32-bit offsets, so texts have 64-bit offsets
+    while they are sorted. The result has the old types again, because readers must not meet two
+    types of one column.
     """
     wide = {pa.string(): pa.large_string(), pa.binary(): pa.large_binary()}
     fields = [field.with_type(wide.get(field.type, field.type)) for field in rows.schema]
@@ -170,27 +171,27 @@ def _write(metadata: TableMetadata, io: FileIO, rows: pa.Table, keys: list[str])
         over = metadata.model_copy(update={"properties": laid})
         files = list(_dataframe_to_data_files(table_metadata=over, df=rows, io=io))
         for file in files:
-            file.spec_id = metadata.default_spec_id  # only a manifest's reader sets it
+            file.spec_id = metadata.default_spec_id  # pyiceberg sets it only on reading
         return files
 
     try:
         return write()
-    except OverflowError:  # pyiceberg's statistics have no year 10000: only positions get them
+    except OverflowError:  # pyiceberg has no statistics for the year 10000: only for positions then
         full = {f"write.metadata.metrics.column.{key}": "full" for key in keys}
         return write(**{"write.metadata.metrics.default": "counts"}, **full)
 
 
 def discard(io: FileIO, files: Iterable[DataFile]) -> None:
-    """Remove files that no commit took."""
+    """Delete files that are in no commit."""
     for file in files:
         with contextlib.suppress(OSError):
             io.delete(file.file_path)
 
 
 class ReplaceFiles(_OverwriteFiles):
-    """Iceberg's ``replace``: other files, the same rows. pyiceberg itself only overwrites.
+    """Iceberg's ``replace`` operation: other files, the same rows. pyiceberg offers no such thing.
 
-    Readers that follow a table by its snapshots pass over it.
+    Readers that follow a table by its snapshots skip a snapshot of this operation.
     """
 
     def _summary(self, snapshot_properties: dict[str, str] = EMPTY_DICT) -> Summary:
@@ -198,6 +199,6 @@ class ReplaceFiles(_OverwriteFiles):
         return Summary(Operation.REPLACE, **counted.additional_properties)
 
     def _existing_manifests(self) -> list[ManifestFile]:
-        """Manifests that only tell of removed files are for the snapshot that removed them."""
+        """Leave out manifests that list only removed files: they belong to an older snapshot."""
         found = super()._existing_manifests()
         return [each for each in found if each.has_added_files() or each.has_existing_files()]

@@ -1,4 +1,4 @@
-"""``archive``: the group of commands for the history of a stream."""
+"""``archive``: the commands for the history of a stream."""
 
 from __future__ import annotations
 
@@ -103,12 +103,12 @@ def info(stream: str, config: Path, as_json: bool) -> None:
 def check(
     stream: str, start: datetime | None, end: datetime | None, config: Path, as_json: bool
 ) -> None:
-    r"""Read every position: is each offset of the log there once, in the order of ingest time?
+    r"""Check that every offset of the log is there once, in the order of ingest time.
 
-    Holes, overlaps, disorder, rows missing before or lying beyond the end that the snapshot
-    claims, rows without a position: each is counted, the first 20 are listed, and the exit code
-    is 1. Offsets that never had a record, such as transaction markers, are not holes. Memory does
-    not grow with the archive.
+    Holes, overlaps, wrong order, rows that are missing before the end that the snapshot claims or
+    that lie beyond it, and rows without a position are counted; the first 20 are listed, and the
+    exit code is 1. Offsets that never had a record, such as transaction markers, are not holes.
+    Memory does not grow with the archive.
 
     \b
       tidemill archive check plays
@@ -133,7 +133,7 @@ def check(
     default="2h",
     show_default=True,
     metavar="DURATION",
-    help="Only hours that ended so long before the archive's frontier.",
+    help="Only hours that ended at least this long before the archive's frontier.",
 )
 @click.option(
     "--target-size",
@@ -141,7 +141,7 @@ def check(
     default="128MB",
     show_default=True,
     metavar="SIZE",
-    help="About how large files should be. One is in memory at a time, unpacked.",
+    help="About how large new files should be. One file at a time is in memory, uncompressed.",
 )
 @dry_run_option
 @common
@@ -187,7 +187,7 @@ def _progress(done: Compacted) -> None:
     default="7d",
     show_default=True,
     metavar="DURATION",
-    help="Only snapshots of this age.",
+    help="Only snapshots that were replaced at least this long ago.",
 )
 @click.option(
     "--keep",
@@ -208,10 +208,10 @@ def expire(
     config: Path,
     as_json: bool,
 ) -> None:
-    """Let go of old snapshots, and of files that only they referred to.
+    """Expire old snapshots, and delete the files that only they referred to.
 
-    Never of a snapshot that a run has pinned: while the run goes on, its tag keeps it. Snapshots
-    go first, then files; what a crash leaves in between costs room, not rows.
+    A snapshot that a run has pinned is never expired: its tag keeps it until the run has ended.
+    Snapshots are removed first, then files; a crash in between costs disk space, not rows.
     """
     found = open_project(str(config)).archive(stream).expire(older_than, keep, dry_run=dry_run)
     if as_json:

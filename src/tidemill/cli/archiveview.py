@@ -1,4 +1,4 @@
-"""An archive as a person sees it: what it holds, what is wrong, what was done."""
+"""Print an archive for people: what it holds, what is wrong, what was done."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _MEANING = {
 
 
 def show_info(stream: str, found: ArchiveInfo) -> None:
-    """A few lines, and a row per partition of the log."""
+    """Print a few lines, and a row per partition of the log."""
     out, sizes = console(), found.sizes
     out.print(f"[bold]{stream}[/]  {found.table}")
     out.print(f"  rows       {found.rows:,}")
@@ -76,12 +76,12 @@ def _instant(micros: int | None) -> str:
 
 
 def _length(micros: int | None) -> str:
-    """To the second."""
+    """A duration in whole seconds."""
     return "" if micros is None else show_duration(timedelta(seconds=micros // SECOND))
 
 
 def show_check(stream: str, report: CheckReport) -> None:
-    """Clean, or what is wrong."""
+    """Print that the archive is clean, or what is wrong."""
     out = console()
     verdict = "[green]clean[/]" if report.is_clean else "[red]not clean[/]"
     out.print(
@@ -109,7 +109,7 @@ def _place(finding: Finding) -> str:
 
 
 def show_compacted(stream: str, done: Compacted, dry_run: bool) -> None:
-    """One line, or two."""
+    """Print what a compaction did, in one line or two."""
     out = console()
     if not done.bundles:
         out.print(f"[bold]{stream}[/]  {done.table}  nothing to compact")
@@ -126,7 +126,7 @@ def show_compacted(stream: str, done: Compacted, dry_run: bool) -> None:
 
 
 def show_expired(stream: str, found: Expired, dry_run: bool) -> None:
-    """One line."""
+    """Print what an expiry did, in one line."""
     out = console()
     if not found.snapshots:
         out.print(f"[bold]{stream}[/]  {found.table}  nothing to expire, {found.kept} snapshots")

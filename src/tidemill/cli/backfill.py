@@ -28,7 +28,7 @@ from tidemill.cli.options import (
 @click.option("--all", "every", is_flag=True, help="List every slice.")
 @common
 def plan(pipeline: str, every: bool, config: Path, as_json: bool, **options: Any) -> None:
-    r"""The dry run: snapshots, slices, rows, memory, risks. Writes nothing.
+    r"""Show what a run would do: snapshots, slices, rows, memory, risks. Writes nothing.
 
     \b
     tidemill plan plays_per_show --from 2026-01-01T00:00Z --to 2026-01-02T00:00Z
@@ -56,12 +56,12 @@ def plan(pipeline: str, every: bool, config: Path, as_json: bool, **options: Any
 def backfill(pipeline: str, config: Path, as_json: bool, **options: Any) -> None:
     r"""Recompute [--from, --to) from the archive, exactly once, into a shadow table.
 
-    Ctrl-C stops cleanly after the current slice; 'tidemill resume RUN' goes on. With --into, a
-    table that has rows of [--from, --to) already is refused.
+    Ctrl-C stops cleanly after the current slice; 'tidemill resume RUN' continues. With --into, a
+    table that already has rows of [--from, --to) is refused.
 
     \b
     tidemill backfill plays_per_show --from 2026-01-01T00:00Z --to 2026-01-02T00:00Z
-    tidemill backfill plays_per_show --from … --to … --name again   the same again: goes on
+    tidemill backfill plays_per_show --from … --to … --name again   start, or continue
     """
     project = open_project(str(config))
 
@@ -82,7 +82,7 @@ def backfill(pipeline: str, config: Path, as_json: bool, **options: Any) -> None
 @until_options
 @common
 def resume(run: str, config: Path, as_json: bool, **until: Any) -> None:
-    """Go on with a run that stopped, failed or died, exactly where it was."""
+    """Continue a run that stopped, failed or died, exactly where it was."""
     from tidemill.cli.progress import ProgressLine
 
     goal = chosen_until(**until)

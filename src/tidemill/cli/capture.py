@@ -19,7 +19,7 @@ from tidemill.cli.options import Length, common, finish, name_option, open_proje
     type=Length(),
     default="1s",
     show_default=True,
-    help="How often to take what has come: fewer, larger files the longer it is.",
+    help="How often to read new records; a longer time gives fewer, larger files.",
 )
 @name_option
 @until_options
@@ -37,12 +37,12 @@ def capture(
 ) -> None:
     r"""Follow live logs into their archives: exactly once, every record.
 
-    It goes on where the archive ends, whichever run wrote that. A record that cannot be decoded is
-    a row too, with its bytes and the reason.
+    It begins where the archive ends, whichever run wrote it. A record that cannot be decoded is a
+    row, too, with its bytes and the reason.
 
     \b
       tidemill archive run plays --supervise
-      tidemill archive run plays --name plays-archive     begin, or go on: for a container
+      tidemill archive run plays --name plays-archive     start, or continue: for a container
     """
     project = open_project(str(config))
     goal = chosen_until(**until)

@@ -22,9 +22,9 @@ from tidemill.cli.options import (
 def late(name: str, source: str | None, config: Path, as_json: bool) -> None:
     r"""Show the late rows of a run: how many, how late, and which lateness would have kept them.
 
-    Of a pipeline it is the latest run that has a late table. A row is late if its delay, ingest
-    time less event time, is longer than its source's lateness. The bars count late rows by delay;
-    the percentage beside a bar is the part of all rows read that would be on time with a lateness
+    For a pipeline, its latest run with a late table is shown. A row is late if its delay (ingest
+    time minus event time) is longer than its source's lateness. The bars count late rows by delay;
+    the percentage beside a bar is the share of all rows read that would be on time with a lateness
     of the bar's upper end.
 
     \b
@@ -50,7 +50,7 @@ def late(name: str, source: str | None, config: Path, as_json: bool) -> None:
     help="The state of this key; one per key column, in order. null: a missing value.",
 )
 @click.option(
-    "--batch", type=int, metavar="N", help="As of this batch; by default the last one kept whole."
+    "--batch", type=int, metavar="N", help="After this batch; by default the last complete one."
 )
 @click.option("--csv", "as_csv", is_flag=True, help="The rows of --key as CSV on stdout.")
 @common
@@ -64,9 +64,9 @@ def state(
     config: Path,
     as_json: bool,
 ) -> None:
-    r"""Open the state of a run's folds: a summary of each, or all that is kept of one key.
+    r"""Show the state of a run's folds: a summary of each, or all state of one key.
 
-    The state of the last batches is kept, one version per batch, while a run runs and after. A
+    The state of the last batches is kept, one version per batch, during a run and after it. A
     finished run has closed everything, so its last version is empty: look at an earlier --batch.
 
     \b

@@ -1,4 +1,4 @@
-"""Late rows as a person sees them: shares, bars, what lateness would have done."""
+"""Print late rows for people: shares, bars, and which lateness would have kept how many."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _BAR = 32
 
 
 def show_late(report: LateReport) -> None:
-    """A report as text; in a pipe or a file bars are of plain characters."""
+    """Print a report; in a pipe or a file the bars are plain characters."""
     out = console()
     out.print(f"[bold]{report.pipeline}[/]  run {report.run}  [dim]{report.table}[/]")
     out.print(
@@ -82,12 +82,12 @@ def _bars(source: SourceLate, drawn: bool) -> Table:
 
 
 def _floored(share: float) -> str:
-    """Never rounded up: 100% is said only of all rows."""
+    """A percentage that is never rounded up: only all rows are 100%."""
     return f"{math.floor(share * 1e5) / 1e3:.3f}%" if share < 1 else "100%"
 
 
 def _show_examples(out: Console, source: SourceLate) -> None:
-    """The longest delays; a row is cut where the terminal ends, ``--json`` has it whole."""
+    """Print the rows with the longest delays, cut at the terminal's width (not in ``--json``)."""
     out.print("  the rows farthest off")
     cells = [
         (row.reason, _delay(row.delay), _position(row), f"event time {row.event_time}")
@@ -102,7 +102,7 @@ def _show_examples(out: Console, source: SourceLate) -> None:
 
 
 def _delay(delay: timedelta) -> str:
-    """To the second; JSON has it all."""
+    """A delay in whole seconds; JSON has all digits."""
     whole = show_duration(timedelta(seconds=abs(delay) // timedelta(seconds=1)))
     return f"{whole} ahead" if delay < timedelta(0) else whole
 

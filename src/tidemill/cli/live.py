@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 def until_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """When a run that has no end stops by itself."""
+    """Options that say when a live run stops by itself."""
     for option in (
         click.option(
             "--until-caught-up",
@@ -85,15 +85,15 @@ def chosen_until(length: timedelta | None, until: datetime | None, caught_up: bo
 @click.option("--into", metavar="TABLE", help="Write into this table or topic, not the sink's.")
 @append_option
 @name_option
-@click.option("--trigger", type=Length(), help="How often to take what has come; default 1s.")
+@click.option("--trigger", type=Length(), help="How often to read new rows; default 1s.")
 @click.option(
     "--recover-from-archive",
     "lost",
     is_flag=False,
     flag_value="latest",
     metavar="[RUN]",
-    help="The checkpoint is lost: rebuild the state from the archive and go on after the last "
-    "commit of that run (default: the latest).",
+    help="The checkpoint is lost: rebuild the state from the archive and continue after the last "
+    "commit of that run (default: the latest run).",
 )
 @click.option(
     "--changed-code",
@@ -106,13 +106,13 @@ def chosen_until(length: timedelta | None, until: datetime | None, caught_up: bo
 def run(pipeline: str, supervise: bool, config: Path, as_json: bool, **options: Any) -> None:
     r"""Run a pipeline live, or from history straight into live.
 
-    Ctrl-C and 'tidemill stop RUN' stop cleanly; 'tidemill resume RUN' goes on. A second live run of
-    the pipeline into the same table is refused, and so is --from over times that the table has.
+    Ctrl-C and 'tidemill stop RUN' stop cleanly; 'tidemill resume RUN' continues. A second live run
+    of the pipeline into the same table is refused, and so is --from over times that the table has.
 
     \b
     tidemill run plays_per_show                             from now on
     tidemill run plays_per_show --from 2026-01-01T00:00Z    history first, then live
-    tidemill run plays_per_show --name plays                begin, or go on: for a container
+    tidemill run plays_per_show --name plays                start, or continue: for a container
     tidemill plan plays_per_show --from 2026-01-01T00:00Z   where the seam is
     """
     project = open_project(str(config))
@@ -148,13 +148,13 @@ def _prepare(project: Project, pipeline: str, options: dict[str, Any]) -> Manife
 
 
 def show_run(manifest: Manifest, as_json: bool) -> None:
-    """The run's id, and its name if it was begun with one."""
+    """Print the run's id, and its name, if it has one."""
     named = "" if manifest.name is None else f" ({manifest.name})"
     click.echo(f"run {manifest.run}{named}", err=as_json)
 
 
 def announce(project: Project, manifest: Manifest, as_json: bool) -> None:
-    """The run's id comes first: it is what every other command takes. Then what may surprise."""
+    """Print the run's id first, because every other command takes it, and then the risks."""
     show_run(manifest, as_json)
     for risk in project.log_risks(manifest):
         click.echo(f"risk: {redact(risk)}", err=True)
@@ -167,9 +167,9 @@ def keep_going(
     goal: Until | None,
     on_start: Callable[[Manifest], None] = lambda manifest: None,
 ) -> RunResult:
-    """Drive a prepared run in processes of its own, started again when they die.
+    """Drive a prepared run in other processes, and start a new one when its driver dies.
 
-    Where a run that follows logs has met new fields, another one goes on; ``on_start`` is told.
+    If an archive run has met new fields, another run continues it; ``on_start`` gets its manifest.
     """
     from tidemill.runtime.driving.supervisor import supervise
 
@@ -204,7 +204,7 @@ def _error(project: Project, run: str) -> str | None:
 @run_argument
 @common
 def stop(run: str, config: Path, as_json: bool) -> None:
-    """Stop a running run cleanly, after its current slice; 'tidemill resume RUN' goes on."""
+    """Stop a running run cleanly, after its current slice; 'tidemill resume RUN' continues it."""
     result = open_project(str(config)).stop(run)
     if as_json:
         print_json(result.to_json())

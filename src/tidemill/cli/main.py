@@ -17,7 +17,7 @@ from tidemill.cli.capture import capture
 from tidemill.cli.inspect import late, state
 from tidemill.cli.live import run, stop
 from tidemill.cli.options import redact
-from tidemill.cli.outlet import LogOutlet, leave, settle_streams
+from tidemill.cli.outlet import LogOutlet, leave, protect_streams
 from tidemill.cli.runs import cancel, pause, rewind, runs, status
 from tidemill.cli.start import completion, doctor, init, schema
 from tidemill.errors import ConfigError, PlanError, TidemillError
@@ -26,14 +26,14 @@ INTERRUPTED = 130
 
 
 class Edge(click.Group):
-    """Every error of ours ends here: one short text, an exit code, a trace with --verbose.
+    """Where every error ends: one short text, an exit code, and a trace with --verbose.
 
-    2: what was asked for cannot be done as written. 1: it failed while it was done.
+    Exit code 2: the request cannot be done as written. 1: it failed while it was done.
     """
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
         """Run a command as a process does."""
-        settle_streams()
+        protect_streams()
         try:
             return self._main(*args, **kwargs)
         except SystemExit as done:
@@ -69,7 +69,7 @@ class Edge(click.Group):
 
 
 def _quieten_spark() -> None:
-    """PySpark and py4j log the traces of errors that they also raise, in pages."""
+    """Silence PySpark and py4j: they log long traces of errors that they also raise."""
     for name in ("py4j", "DataFrameQueryContextLogger", "SQLQueryContextLogger"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
 
@@ -99,7 +99,7 @@ for command in (
     cli.add_command(command)
 archive.add_command(capture)
 for command in (cli, *cli.commands.values(), *archive.commands.values()):
-    # click's sign for lines to leave as they are is a control character; docstrings spell it out
+    # click keeps lines after the control character \b as they are; docstrings have it as two signs
     command.help = (command.help or "").replace(r"\b", "\b")
 
 

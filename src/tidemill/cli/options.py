@@ -1,4 +1,4 @@
-"""Options that several commands share, and what completes them."""
+"""Options that several commands share, and their shell completion."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _opened: list[Project] = []
 
 
 def open_project(config: str) -> Project:
-    """Load the project of a command; its secrets are kept out of everything printed after."""
+    """Load the project of a command; from now on its secrets are removed from printed text."""
     from tidemill.project import load
 
     project = load(config)
@@ -35,7 +35,7 @@ def open_project(config: str) -> Project:
 
 
 def redact(text: str) -> str:
-    """The text without secrets of any project this process has opened."""
+    """The text without the secrets of the projects that this process has opened."""
     for project in _opened:
         text = project.loaded.redact(text)
     return text
@@ -47,12 +47,12 @@ def print_json(value: Any) -> None:
 
 
 class Instant(click.ParamType[datetime]):
-    """A moment with its zone said."""
+    """A time with a zone."""
 
     name = "time"
 
     def convert(self, value: Any, param: Any, ctx: Any) -> datetime:
-        """From text; a missing zone is a mistake, not a guess."""
+        """Parse a text; a missing zone is an error."""
         return value if isinstance(value, datetime) else _converted(self, parse_instant, value)
 
 
@@ -62,7 +62,7 @@ class Length(click.ParamType[timedelta]):
     name = "duration"
 
     def convert(self, value: Any, param: Any, ctx: Any) -> timedelta:
-        """From text."""
+        """Parse a text."""
         return value if isinstance(value, timedelta) else _converted(self, parse_duration, value)
 
 
@@ -126,7 +126,7 @@ def given(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def finish(result: RunResult, as_json: bool) -> None:
-    """Show how a run ended; a stop that was asked for has a shell's exit code for it."""
+    """Show how a run ended; a backfill that was told to stop exits with 130, like a shell."""
     if as_json:
         print_json(result.to_json())
     else:
@@ -138,7 +138,7 @@ def finish(result: RunResult, as_json: bool) -> None:
 
 
 def history_options(function: F) -> F:
-    """How history is read: what `plan`, `backfill` and `run` take alike."""
+    """The options on how history is read, for `plan`, `backfill` and `run`."""
     for option in reversed(
         [
             click.option("--slice", type=Length(), metavar="DURATION",
@@ -161,18 +161,18 @@ def history_options(function: F) -> F:
 
 name_option = click.option(
     "--name",
-    help="A name for the run. The same command again goes on with it: for containers and services "
-    "that restart.",
+    help="A name for the run. The same command, given again, continues the run: for containers and "
+    "services that restart.",
 )
 append_option = click.option(
     "--append", is_flag=True, default=None,
-    help="Write also where the table has rows of these times, or another live run writes: they "
-    "are there twice then.",
+    help="Write even if the table has rows of these times, or another live run writes to it: rows "
+    "may then be there twice.",
 )  # fmt: skip
 
 
 def range_options(open_end: bool) -> Callable[[F], F]:
-    """What `plan` and `backfill` take alike; a plan may leave the end open."""
+    """The options of `plan` and `backfill`; with ``open_end`` the range may have no end."""
 
     def add(function: F) -> F:
         more = "; without it: the plan of 'run --from', with its seam" if open_end else ""

@@ -1,7 +1,7 @@
-"""Standard output and error whose reader may go away or stop reading: the command goes on.
+"""Standard streams that let a command go on when their reader goes away or stops reading.
 
-`tidemill backfill … | head -1`, a terminal that was closed, a parent that was killed: what is
-printed then is lost, and nothing else. The exit code tells how the command ended.
+After `tidemill backfill … | head -1`, a closed terminal or a killed parent process only the printed
+text is lost. The exit code still says how the command ended.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 _GONE = (errno.EPIPE, errno.EIO, errno.EBADF, errno.ENXIO, errno.ECONNRESET)
-"""Nobody reads any more. A full disk is not among them: what was to be kept is not kept."""
+"""Errors that mean: nobody reads any more. A full disk is another error: it must be reported."""
 _silenced: list[TextIO] = []
 _WAITING = 10_000
-"""Log records that wait for a slow reader; more are dropped."""
+"""How many log records may wait for a slow reader; more are dropped."""
 _LAST_WORDS = 2.0
 
 
@@ -59,15 +59,15 @@ class _Outlet(io.RawIOBase):
         return view.nbytes
 
 
-def settle_streams() -> None:
-    """Make the standard streams of this process such that printing cannot fail for its reader.
+def protect_streams() -> None:
+    """Replace the standard streams, so that printing does not fail when nobody reads.
 
-    Streams that somebody has put in place of the process's own stay as they are.
+    Streams that somebody has already replaced stay as they are.
     """
     for number in range(3):
         try:
             os.fstat(number)
-        except OSError:  # else the next file that is opened would become standard output
+        except OSError:  # closed: the next file that is opened would become this stream
             os.open(os.devnull, os.O_RDWR)
     for name, number in (("stdout", 1), ("stderr", 2)):
         stream = getattr(sys, name)
@@ -93,9 +93,9 @@ def _opened(number: int, like: TextIO | None) -> _Text:
 
 
 class LogOutlet(logging.StreamHandler[TextIO]):
-    """Log records on standard error, written by a thread of their own.
+    """Writes log records to standard error, in its own thread.
 
-    A batch logs in a thread that the JVM waits for: it must not wait for a reader.
+    A batch logs in a thread that the JVM waits for, so that thread must not wait for a reader.
     """
 
     def __init__(self) -> None:
@@ -105,7 +105,7 @@ class LogOutlet(logging.StreamHandler[TextIO]):
         self._writer: threading.Thread | None = None
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Never waits."""
+        """Queue a record; never wait."""
         if self._writer is None:
             self._writer = threading.Thread(target=self._write, name="log", daemon=True)
             self._writer.start()
@@ -120,7 +120,7 @@ class LogOutlet(logging.StreamHandler[TextIO]):
             self._records.task_done()
 
     def close(self) -> None:
-        """At the end of the process: what waits is written, if somebody reads it."""
+        """At the end of the process, wait a moment until the queued records are written."""
         deadline = time.monotonic() + _LAST_WORDS
         while self._records.unfinished_tasks and time.monotonic() < deadline:
             time.sleep(0.01)
@@ -128,18 +128,18 @@ class LogOutlet(logging.StreamHandler[TextIO]):
 
 
 def silence(number: int) -> None:
-    """Somebody does not read this stream any more and a write to it waits: let no other one wait.
+    """Replace a stream whose reader has stopped reading, so that no further write waits for it.
 
-    The stream that waits keeps its lock, so it can only be replaced, and the process must leave by
-    :func:`leave`.
+    The write that waits holds the old stream's lock. So the old stream cannot be closed, and the
+    process must end with :func:`leave`.
     """
     for name, other in (("stdout", 1), ("stderr", 2)):
         if other == number or os.path.samestat(os.fstat(other), os.fstat(number)):
-            _silenced.append(getattr(sys, name))  # never closed: that would wait too
+            _silenced.append(getattr(sys, name))  # keep it open: closing it would wait, too
             setattr(sys, name, _opened(os.open(os.devnull, os.O_WRONLY), None))
 
 
 def leave(code: int) -> None:
-    """End the process at once if a thread waits for a reader, which Python would wait for too."""
+    """End the process at once if a thread waits for a reader: Python would wait for the thread."""
     if _silenced:
         os._exit(code)

@@ -1,6 +1,6 @@
-"""Progress on stderr: a bar for people, now and then a line for logs.
+"""Progress on stderr: a bar on a terminal, else a line every few seconds.
 
-It is drawn in a thread of its own: a reader that is slow, stopped or gone must not hold a batch.
+Its own thread draws it, because a reader that is slow, stopped or gone must not delay a batch.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger(__name__)
 _LINE_EVERY = 5.0
 _LAST_WORDS = 5.0
-"""Seconds to wait at the end for a reader who does not take what was said."""
+"""Seconds to wait at the end for a reader that does not read."""
 
 
 class ProgressLine:
@@ -70,7 +70,7 @@ class ProgressLine:
             silence(2)
 
     def show(self, progress: RunProgress) -> None:
-        """After a batch; called in a thread of Spark's, which must not wait and must not fail."""
+        """Show the progress after a batch. Spark's thread calls this; it must not wait or fail."""
         with self._news:
             self._latest = progress
             self._news.notify()
@@ -83,7 +83,7 @@ class ProgressLine:
                 self._draw(progress)
             if self.console.is_terminal:
                 self._bar.stop()
-        except BaseException as error:  # the run goes on without being watched
+        except BaseException as error:  # the run goes on without a progress bar
             _LOG.info("progress is not shown any more: %r", error)
 
     def _next(self) -> RunProgress | None:
@@ -118,7 +118,7 @@ class ProgressLine:
             )
 
     def _left(self, now: float, share: float) -> str:
-        """Time left, from the pace since the first batch (Spark's start is not the pace)."""
+        """The time left, by the pace since the first batch (so without the start of Spark)."""
         if self._first is None or share <= self._first[1] or share >= 1:
             return ""
         pace = (share - self._first[1]) / (now - self._first[0])

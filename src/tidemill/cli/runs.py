@@ -45,7 +45,7 @@ def status(run: str, config: Path, as_json: bool) -> None:
 @run_argument
 @common
 def pause(run: str, config: Path, as_json: bool) -> None:
-    """Hold a running run after its current slice; 'tidemill resume RUN' lets it go on."""
+    """Pause a running run after its current slice; 'tidemill resume RUN' releases it."""
     _show(run, config, as_json, "pause")
 
 
@@ -53,7 +53,7 @@ def pause(run: str, config: Path, as_json: bool) -> None:
 @run_argument
 @common
 def cancel(run: str, config: Path, as_json: bool) -> None:
-    """End a run for good; what is committed stays, pinned snapshots are let go."""
+    """End a run for good; committed rows stay, and the tags of pinned snapshots are removed."""
     _show(run, config, as_json, "cancel")
 
 
@@ -64,14 +64,14 @@ def cancel(run: str, config: Path, as_json: bool) -> None:
     "batch",
     type=int,
     metavar="M",
-    help="The last batch to keep; by default the last one whose state is whole.",
+    help="The last batch to keep; by default the last one with complete state.",
 )
 @common
 def rewind(run: str, batch: int | None, config: Path, as_json: bool) -> None:
     r"""Take a stopped or failed run back to an earlier batch.
 
-    For a fold's state file that is missing or damaged. 'tidemill resume RUN' then runs the batches
-    after M again, with the same rows as before; what they gave to tables is not given twice.
+    Use it if a fold's state file is missing or damaged. 'tidemill resume RUN' then runs the batches
+    after M again, with the same rows as before; rows that are in tables are not written twice.
 
     \b
       tidemill rewind 20260101_120000_ab12 --to-batch 41

@@ -1,4 +1,4 @@
-"""Fold state as a person or a script sees it: summaries, and the rows of a key."""
+"""Print fold state for people and scripts: summaries, and the rows of a key."""
 
 from __future__ import annotations
 
@@ -66,12 +66,12 @@ def show_rows(table: pa.Table) -> None:
 
 
 def rows_as_json(table: pa.Table) -> dict[str, Any]:
-    """One object: what it is the state of, and the rows."""
+    """One object: run, operator and batch of the state, and its rows."""
     return {**_about(table), "rows": _rows(table)}
 
 
 def print_csv(table: pa.Table) -> None:
-    """Comma-separated, with a header; what is missing is empty, nested values are JSON."""
+    """Print CSV with a header; a null is an empty field, nested values are JSON."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(table.column_names)
@@ -90,7 +90,7 @@ def _rows(table: pa.Table) -> list[dict[str, Any]]:
 
 
 def _plain(value: Any) -> Any:
-    """A value as JSON has it."""
+    """A value that JSON can hold."""
     if isinstance(value, dict):
         return {name: _plain(part) for name, part in value.items()}
     if isinstance(value, list | tuple):

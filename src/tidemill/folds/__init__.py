@@ -30,7 +30,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Load an operator when it is used: a run without folds needs none of them."""
+    """Import an operator when it is used, because a run without folds needs none of them."""
     if name not in __all__:
         raise AttributeError(f"module 'tidemill.folds' has no attribute {name!r}")
     from tidemill.folds import builtin

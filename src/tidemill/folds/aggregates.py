@@ -1,7 +1,7 @@
-"""Named aggregates that can be taken in parts: lift each row, merge parts in any order, finish.
+"""Named aggregates in three steps: gather rows into parts, merge parts in any order, finish.
 
-Parts are what travels through the shuffle and lies in the state, so a hot key costs its distinct
-parts, not its rows.
+Only parts go through the shuffle and into the state, so the cost of a hot key is the number of its
+distinct parts, not of its rows.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ FUNCTIONS = ("collect", "count", "first", "last", "max", "mean", "min", "n_uniqu
 _WIDEST_DECIMAL = 38
 _WHOLE = pa.decimal128(_WIDEST_DECIMAL, 0)
 _ROOM = 10
-"""Digits a sum of decimals may grow by, as in Spark."""
+"""By how many digits a sum of decimals may be longer than its values, as in Spark."""
 
 
 @dataclass(frozen=True)
@@ -57,14 +57,14 @@ class Aggregate:
         return pa.float64() if pa.types.is_floating(kind) else pa.int64()
 
     def _part_type(self) -> pa.DataType:
-        """What holds a sum while it grows; 64-bit numbers need more, or it would wrap around."""
+        """The type of an unfinished sum; a sum of 64-bit numbers needs more, or it overflows."""
         if self.is_exact_sum:
             return PART
         return _WHOLE if self.kind == pa.int64() else self._sum_type()
 
     @property
     def is_exact_sum(self) -> bool:
-        """Whether it adds floating point numbers, which takes more than an expression."""
+        """Whether it adds floating point numbers, which no Polars expression does exactly."""
         return self.function in ("sum", "mean") and pa.types.is_floating(self.kind)
 
     @property
@@ -86,12 +86,12 @@ class Aggregate:
         return [self.output]
 
     def _placed(self) -> list[pa.Field]:
-        """A collected value with its place in the order of events."""
+        """The fields of a collected value: its place in the order of events, and the value."""
         places = [pa.field(column, self.meta) for column in self.positions]
         return [pa.field("time", TIME), *places, pa.field("value", self.kind)]
 
     def gather(self) -> list[pl.Expr]:
-        """Rows of one group as one part; without the part of an exact sum."""
+        """Expressions that make one part of a group's rows; exact sums are added elsewhere."""
         name, value = self.name, pl.col(self.column) if self.column else pl.lit(None)
         if self.function == "count":
             return [(value.count() if self.column else pl.len()).cast(pl.Int64).alias(name)]
@@ -113,7 +113,7 @@ class Aggregate:
         return (value.min() if self.function == "min" else value.max()).alias(self.name)
 
     def _one_zero(self, value: pl.Expr) -> pl.Expr:
-        """With 0.0 for -0.0: they are equal, and which of the two comes first is chance."""
+        """Replace -0.0 by 0.0: the two are equal, and chance would decide which one is kept."""
         return value + 0.0 if pa.types.is_floating(self.kind) else value
 
     def _summed(self, value: pl.Expr) -> list[pl.Expr]:
@@ -125,7 +125,7 @@ class Aggregate:
         return [pl.when(wide.count() > 0).then(wide.sum()).cast(part).alias(self.name)]
 
     def nothing(self) -> list[pl.Expr]:
-        """A part of no rows, to be finished, not merged."""
+        """The part of a group without rows. It may be finished, but not merged."""
         types = polars_types(pa.schema(self.parts))
         counted = self.name if self.function == "count" else f"{self.name}_count"
         blank: dict[str, object] = {counted: 0}
@@ -134,7 +134,7 @@ class Aggregate:
         return [pl.lit(blank.get(part), kind).alias(part) for part, kind in types.items()]
 
     def merge(self) -> list[pl.Expr]:
-        """Parts of one group as one, in any order of the parts; without that of an exact sum."""
+        """Expressions that merge a group's parts, in any order; exact sums are added elsewhere."""
         name, own = self.name, pl.col(self.name)
         if self.function == "count":
             return [own.sum()]
@@ -159,14 +159,14 @@ class Aggregate:
         return [each.alias(part.name) for each, part in zip(picked, self.parts, strict=True)]
 
     def _sorted(self, each: pl.Expr, value: pl.Expr, places: list[pl.Expr]) -> pl.Expr:
-        """In the order of events. Rows made from one row have one place: the value decides."""
+        """Sort by the order of events; rows with the same place are ordered by their value."""
         by = places if pa.types.is_nested(self.kind) else [*places, value]
-        if pa.types.is_floating(self.kind):  # 0.0 and -0.0 are equal, and not the same
+        if pa.types.is_floating(self.kind):  # 0.0 and -0.0 are equal, but have different bits
             by = [*by, 1 / value]
         return each.sort_by(by, nulls_last=True)
 
     def finish(self) -> pl.Expr:
-        """The output column of a part that is complete."""
+        """The output column, from a complete part."""
         own = pl.col(self.name)
         if self.is_exact_sum:
             own = own.map_batches(finish_sums, return_dtype=pl.Float64)
@@ -192,14 +192,14 @@ class Aggregate:
 
 @dataclass(frozen=True)
 class Grouping:
-    """Rows or parts of one group as one part. ``made`` are expressions for columns beside it."""
+    """Makes one part of each group's rows or parts; ``made`` are expressions for other columns."""
 
     by: tuple[str, ...]
     aggregates: tuple[Aggregate, ...]
     is_ordered: bool = False  # groups come out in the order in which they begin
 
     def gather(self, rows: pl.DataFrame, made: Iterable[pl.Expr]) -> pl.DataFrame:
-        """Rows as parts."""
+        """Turn rows into parts."""
         parts = [part for aggregate in self.aggregates for part in aggregate.gather()]
         groups = self._groups(rows, [*made, *parts])
         return groups.with_columns(
@@ -209,7 +209,7 @@ class Grouping:
         )
 
     def merge(self, pieces: pl.DataFrame, made: Iterable[pl.Expr]) -> pl.DataFrame:
-        """Parts as fewer parts, in any order of the parts."""
+        """Merge parts, which may come in any order, into fewer parts."""
         parts = [part for aggregate in self.aggregates for part in aggregate.merge()]
         groups = self._groups(pieces, [*made, *parts])
         return groups.with_columns(
@@ -219,13 +219,13 @@ class Grouping:
         )
 
     def _groups(self, frame: pl.DataFrame, made: Iterable[pl.Expr]) -> pl.DataFrame:
-        """What expressions tell of the groups."""
+        """Group the frame and evaluate the expressions for each group."""
         groups = frame.lazy().group_by(*self.by, maintain_order=self.is_ordered).agg(*made)
         return groups.collect(engine="in-memory" if self.is_ordered else "streaming")
 
 
 def bind_aggregates(rows: Input, wanted: Wanted) -> tuple[Aggregate, ...]:
-    """The aggregates with their types, or an error that names the operator and the column."""
+    """The aggregates with their types; an error names the operator and the column."""
     return tuple(_bind(rows, name, what) for name, what in wanted.items())
 
 

@@ -1,4 +1,4 @@
-"""`attribute` on DataFrames: two inputs in one frame, told apart by their side."""
+"""`attribute` on DataFrames: both inputs become one frame, in which `_side` says whose a row is."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Attribution:
     delay: object | None = None
 
     def __call__(self, frame: DataFrame) -> DataFrame:
-        """Put it on a DataFrame."""
+        """Apply it to a DataFrame."""
         if frame.isStreaming != self.other.isStreaming:
             raise PlanError(
                 "one input is a stream, the other is not",
@@ -43,7 +43,7 @@ class Attribution:
 
 
 def _side(frame: DataFrame, rows: Input, bound: BoundAttribute, name: str) -> DataFrame:
-    """One input's rows: key, time, side, and the whole row as a struct of its side's name."""
+    """One input's rows: key, time, side, and the whole row as a struct named after its side."""
     from pyspark.sql import functions as F
     from pyspark.sql.pandas.types import from_arrow_schema
 

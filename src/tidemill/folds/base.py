@@ -1,7 +1,7 @@
 """The contract of a fold: `(state, rows, watermark) → (output, state)` over a bucket of keys.
 
-A fold here is a pure value on Polars frames: no Spark, no files, no clock. Everything that makes
-it a distributed, restartable operator (shuffle, state files, watermark) is in `runner`, `state`
+A fold here is a pure function of Polars frames: it uses no Spark, no files and no clock. What makes
+it a distributed operator that can restart (shuffle, state files, watermark) is in `runner`, `state`
 and `operator`, once for all folds.
 """
 
@@ -19,7 +19,7 @@ from tidemill.types import micros_of, parse_duration
 
 TIME = pa.timestamp("us", "UTC")
 META = "_meta"
-"""The column that carries a row's position, where it was asked for."""
+"""The column with a row's position, if the YAML asks for it."""
 CORRECT_THE_CODE = (
     "correct the code. A run keeps the code that it was planned with: start the backfill again, or "
     "let 'tidemill run --recover-from-archive RUN --changed-code' go on for the live run. "
@@ -29,10 +29,10 @@ CORRECT_THE_CODE = (
 
 @dataclass(frozen=True)
 class Passing:
-    """The watermark of the last step and of this one, in microseconds.
+    """The watermarks of the step before (``was``) and of this step (``now``), in microseconds.
 
-    ``was`` is None in the first step of a run. No row of this step has a time below ``was``, and
-    none of any later step has one below ``now``; ``FOREVER_MICROS`` means that nothing follows.
+    ``was`` is None in the first step of a run. No row of this step has a time below ``was``, and no
+    row of a later step has a time below ``now``; ``FOREVER_MICROS`` means that no rows follow.
     """
 
     was: int | None
@@ -41,7 +41,7 @@ class Passing:
 
 @dataclass(frozen=True)
 class Input:
-    """The rows a fold is put on: their columns, and which of them is the time."""
+    """The rows that a fold is applied to: their columns, and which column is the time."""
 
     operator: str
     schema: pa.Schema
@@ -59,7 +59,7 @@ class Input:
         return self.schema.field(column)
 
     def keys(self, key: str | list[str] | tuple[str, ...]) -> tuple[str, ...]:
-        """The key columns: there, each once, of a type whose equal values are equal bytes."""
+        """The key columns. Each must exist, be named once, and be of a type that can be hashed."""
         names = (key,) if isinstance(key, str) else tuple(key)
         if not all(isinstance(name, str) for name in names):
             raise PlanError(
@@ -92,11 +92,11 @@ class Input:
 
     @property
     def positions(self) -> tuple[str, ...]:
-        """Columns that carry a row's position, if it does."""
+        """The column with a row's position, if the rows have it."""
         return (META,) if META in self.schema.names else ()
 
     def refuse_taken(self, made: list[str]) -> None:
-        """Output columns must not have the same name."""
+        """Refuse two output columns with the same name."""
         twice = {name for name in made if made.count(name) > 1}
         if twice:
             raise PlanError(
@@ -107,17 +107,17 @@ class Input:
 
 
 class BoundFold(ABC):
-    """A fold whose columns and types are known. Made on the driver, sent to executors.
+    """A fold whose columns and types are known. The driver makes it and sends it to executors.
 
-    Subclasses are frozen values: two steps with equal arguments give equal frames, whatever the
-    order of the rows.
+    Subclasses are frozen values. Two steps with equal arguments must return equal frames, whatever
+    the order of the rows.
     """
 
     kind: str
     """The operator as users write it."""
 
     source: Input
-    """The rows it is put on."""
+    """The rows it is applied to."""
 
     keys: tuple[str, ...]
     """Columns of `parts` that rows are bucketed by."""
@@ -125,11 +125,11 @@ class BoundFold(ABC):
     @property
     @abstractmethod
     def parts(self) -> pa.Schema:
-        """What goes through the shuffle: rows as `prepare` leaves them."""
+        """The schema of what goes through the shuffle: the rows that `prepare` returns."""
 
     @property
     def state(self) -> pa.Schema:
-        """What is kept from batch to batch: parts, where a fold does not say otherwise."""
+        """The schema of what is kept from batch to batch; by default it is that of the parts."""
         return self.parts
 
     @property
@@ -140,17 +140,17 @@ class BoundFold(ABC):
     @property
     @abstractmethod
     def output(self) -> pa.Schema:
-        """What it gives."""
+        """The schema of the output rows."""
 
     @property
     @abstractmethod
     def order(self) -> tuple[str, ...]:
-        """Columns of `state` that sort it totally, so that equal states are equal bytes."""
+        """Columns of `state` that give it a total order, so that equal states have equal bytes."""
 
     @property
     @abstractmethod
     def time(self) -> str:
-        """The column of `parts` that the watermark speaks about."""
+        """The column of `parts` that the watermark refers to."""
 
     @property
     @abstractmethod
@@ -158,7 +158,7 @@ class BoundFold(ABC):
         """The time columns of `output`."""
 
     prepares: bool = False
-    """Whether `prepare` makes fewer rows: then it runs before the shuffle, else after it."""
+    """Whether `prepare` makes fewer rows. If so, it runs before the shuffle, else after it."""
 
     @property
     def columns(self) -> list[str]:
@@ -171,11 +171,11 @@ class BoundFold(ABC):
         return self.source.time
 
     def prepare(self, rows: pl.DataFrame) -> pl.DataFrame:
-        """Selected input rows to `parts`; any cut of the rows may be prepared on its own."""
+        """Turn input rows into `parts`; any subset of the rows may be prepared separately."""
         return rows
 
     @abstractmethod
     def step(
         self, state: pl.DataFrame, parts: pl.DataFrame, passing: Passing
     ) -> tuple[pl.DataFrame, pl.DataFrame]:
-        """One batch of one bucket: the output that is final now, and what must be kept."""
+        """Process one batch of one bucket; returns the output that is final, and the new state."""

@@ -1,4 +1,4 @@
-"""What is going on while a pipeline's function is called: its folds make themselves known."""
+"""The context of a call of a pipeline's function, in which its folds register themselves."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 Lift: TypeAlias = "Callable[[str, list[str], Pack], DataFrame]"
-"""A source's name, the columns of its rows, and what becomes of them."""
+"""A function of a source's name, the wanted columns, and how to pack their rows."""
 
 
 @dataclass
 class Building:
     """One call of a pipeline's function. ``places`` is None while the code is only analysed.
 
-    ``lift`` gives a source's rows as packs for a fold, made where they are read; ``deliver`` takes
-    the rows of a fold that are the output.
+    ``lift`` returns a source's rows as packs for a fold, which the reader's task makes.
+    ``deliver`` writes a fold's rows, if these are the pipeline's output.
     """
 
     places: dict[str, Place] | None = None
@@ -34,7 +34,7 @@ class Building:
     folds: dict[str, FoldUse] = field(default_factory=dict)
 
     def name(self, kind: str, wanted: str | None) -> str:
-        """The operator's name: as wanted, or its kind, numbered from the second on."""
+        """The operator's name: the wanted name, or its kind, with a number from the second on."""
         if wanted is not None:
             if wanted in self.folds or not wanted.isidentifier():
                 raise PlanError(
@@ -47,7 +47,7 @@ class Building:
         return kind if number == 1 else f"{kind}_{number}"
 
     def place(self, name: str) -> Place | None:
-        """Where the fold's state lives; None while analysing."""
+        """Where the fold finds its state; None while the code is only analysed."""
         if self.places is None:
             return None
         if name not in self.places:
@@ -67,7 +67,7 @@ def building(
     lift: Lift | None = None,
     deliver: Delivery | None = None,
 ) -> Iterator[Building]:
-    """While a pipeline's function is called."""
+    """Register the folds that a pipeline's function makes inside the block."""
     found = Building(places, lift, deliver)
     token = _current.set(found)
     try:
@@ -77,5 +77,5 @@ def building(
 
 
 def current_building() -> Building | None:
-    """The call that is going on, or None outside of Tidemill."""
+    """The running call of a pipeline's function, or None outside of Tidemill."""
     return _current.get()

@@ -36,12 +36,12 @@ def sessions(
     name: str | None = None,
     delay: object | None = None,
 ) -> Fold:
-    """One row per session: runs of a key's events, each at most ``gap`` after the one before.
+    """One row per session: events of a key, each at most ``gap`` after the one before.
 
-    Gives the key, ``session_start`` and ``session_end`` (first and last event), the aggregates and
-    ``session_id``, which is the same in every run. Under ``max_length`` = L a run is cut at every
-    multiple of L/2 since the epoch that it reaches having begun L/2 or longer before: no session
-    is longer than L, and a key that never stops does not keep one open for ever.
+    The output has the key, ``session_start`` and ``session_end`` (first and last event), the
+    aggregates, and ``session_id``, which is the same in every run. With ``max_length`` = L, an
+    activity that began at *b* is cut at every multiple of L/2 since the epoch from ``b + L/2`` on.
+    So no session is longer than L, and a key that never pauses does not keep one open for ever.
     """
     names = _names(key)
     return Fold(
@@ -62,10 +62,11 @@ def deduplicate(
     name: str | None = None,
     delay: object | None = None,
 ) -> Fold:
-    """The rows that repeat no row of their key: none has an event time up to ``within`` before.
+    """The rows for which no row of the same key has an event time up to ``within`` earlier.
 
-    ``keep="last"``: after it. Rows of the same time are settled by position, if the rows carry
-    ``_meta``, else by content. The definition is local: a row that was itself a repeat counts.
+    With ``keep="last"``: up to ``within`` later. Rows of the same time are ordered by position, if
+    they have ``_meta``, else by content. The definition is local: a row makes a later row a
+    duplicate even if it was itself a duplicate.
     """
     return Fold(
         "deduplicate",
@@ -126,10 +127,10 @@ def windows(
     name: str | None = None,
     delay: object | None = None,
 ) -> Fold:
-    """Aggregates per key and window: ``[start, start + size)``, one ``every`` so long.
+    """Aggregates per key and window ``[start, start + size)``; a window starts at each ``every``.
 
-    Without ``size`` the windows touch (tumbling); longer than ``every`` they overlap (sliding).
-    With ``empty_for`` a key goes on giving empty windows that long after its last row.
+    Without ``size`` a window is ``every`` long (tumbling); longer windows overlap (sliding).
+    With ``empty_for`` a key also has empty windows, for so long after its last row.
     """
     keys = None if key is None else _names(key)
     return Fold(
@@ -154,8 +155,8 @@ def unique_counts(
 ) -> Fold:
     """How many different values a column has, per key and window; nulls do not count.
 
-    ``method="sketch"`` takes bounded memory, is right up to a known error, and gives the sketch,
-    which can be merged with others, as the column ``sketch``.
+    ``method="sketch"`` takes bounded memory and has a known error. It also returns the sketch,
+    which can be merged with others, in the column ``sketch``.
     """
     from tidemill.folds.windowed.unique_counts import bind_unique_counts
 
@@ -183,7 +184,7 @@ def top_n(
 ) -> Fold:
     """The ``n`` rows with the largest ``by`` of each window and key, with their ``rank``.
 
-    Ties are settled by event time, then position, if the rows carry ``_meta``, else content.
+    Ties are ordered by event time, then by position, if the rows have ``_meta``, else by content.
     """
     from tidemill.folds.windowed.top_n import bind_top_n
 
@@ -205,10 +206,10 @@ def process(
     name: str | None = None,
     delay: object | None = None,
 ) -> Processing:
-    """A class with ``on_row`` and ``on_timer``: rows of a key in the order of events, its state.
+    """Run a class with ``on_row`` and ``on_timer`` on each key's rows, in the order of events.
 
-    With several outputs, ``process(…).outputs(df)`` gives them all by name, and as a transform it
-    gives the first.
+    With several outputs, ``process(…).outputs(df)`` returns all by name; used as a transform it
+    returns the first one.
     """
     return Processing(
         "process", lambda rows: bind_process(rows, processor, _names(key)), time, name, delay
@@ -230,10 +231,10 @@ def fold(
     name: str | None = None,
     input_delay: object | None = None,
 ) -> Fold:
-    """One's own fold on Polars frames: ``(state, rows, watermark) → (output, state)``.
+    """A fold of your own on Polars frames: ``(state, rows, watermark) → (output, state)``.
 
     A frame holds the rows of many keys; the state must have the key's columns. With ``hold`` the
-    function sees each row once the watermark has passed it, in the order of events.
+    function gets each row only when the watermark has passed it, in the order of events.
     """
     return Fold(
         "fold",
@@ -256,5 +257,5 @@ def fold(
 
 
 def _names(key: Key) -> list[str]:
-    """A list of names; what is neither is told by the operator that gets it."""
+    """The key as a list of names; the operator refuses values that are not names."""
     return list(key) if isinstance(key, list | tuple) else [key]  # type: ignore[list-item]

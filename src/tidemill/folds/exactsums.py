@@ -1,15 +1,15 @@
-"""Sums of floating point numbers without rounding on the way: any cut and any order, equal bits.
+"""Sums of floating point numbers without intermediate rounding: equal bits for any order and cut.
 
 A double is a whole number of at most 53 bits times a power of two. Counted in units of the
 smallest double (2^-1074), it is a whole number with digits to the base 2^28, of which it has at
 most three, side by side, that are not zero. Numbers whose digits begin at the same place
-(*limb*) are added digit by digit, as 64-bit integers, which have room for 2^35 numbers (half of
-that is an error already); adding integers knows no order. So a part of a sum is a short list of
-(limb, three sums), and only the finished sum is rounded, once, to the nearest double: the value
-that `math.fsum` gives.
+(*limb*) are added digit by digit, as 64-bit integers. These have room for 2^35 numbers (an error is
+raised at half of that), and the order of integer additions does not matter. So a part of a sum is a
+short list of (limb, three sums), and only the finished sum is rounded, once, to the nearest double:
+the value that `math.fsum` returns.
 
-Infinities and numbers that are not a number are counted in limbs of their own. What the parts of a
-sum are follows from its numbers alone, so equal states are equal bytes.
+Infinities and NaN values are counted in limbs of their own. The parts of a sum depend on its
+numbers alone, so equal states have equal bytes.
 """
 
 from __future__ import annotations
@@ -29,32 +29,32 @@ _UNIT = -1074
 """The exponent of the smallest double."""
 
 _LIMBS = 128
-"""More than there are limbs."""
+"""A number larger than every limb."""
 
 _NOT_A_NUMBER, _NEGATIVE, _POSITIVE = -3, -2, -1
-"""The limbs that count what is not finite."""
+"""The limbs that count values which are not finite."""
 
 _ENTRY = "_exact_"
 _SUMS = ("low", "middle", "high")
 _FIELDS = ("limb", *_SUMS)
 _TYPES = [pa.field("limb", pa.int16()), *(pa.field(name, pa.int64()) for name in _SUMS)]
 PART = pa.list_(pa.field("element", pa.struct(_TYPES)))
-"""A part of a sum, the entries in the order of their limbs. No entry: there was no number."""
+"""A part of a sum: its entries in the order of their limbs. No entry means no number."""
 
 _AT_ONCE = 1 << 13
 _ROOM = 3
-"""Digits that the carry of a 64-bit sum may reach beyond the last one."""
+"""By how many digits the carry of a 64-bit sum may go beyond the last digit."""
 
 _KEPT_BITS = 61
 
 _FULL = 1 << 62
-"""A sum of digits that is half full. What one batch adds is far less, so none passes it unseen."""
+"""A digit's sum that is half full. One batch adds far less, so no sum overflows unnoticed."""
 
 Integers = NDArray[np.int64]
 
 
 def add_sums(groups: pl.DataFrame, rows: pl.DataFrame, by: Sequence[str], column: str) -> pl.Series:
-    """For each of the groups, which ``by`` tells apart, the part that its rows' numbers make."""
+    """For each group (by the columns ``by``) the part that its rows' numbers make."""
     numbers = rows.select(*by, pl.col(column).cast(pl.Float64).alias(_ENTRY)).drop_nulls(_ENTRY)
     return _listed(groups, numbers.select(by).with_columns(_split(numbers[_ENTRY])), by)
 
@@ -62,19 +62,19 @@ def add_sums(groups: pl.DataFrame, rows: pl.DataFrame, by: Sequence[str], column
 def add_parts(
     groups: pl.DataFrame, parts: pl.DataFrame, by: Sequence[str], column: str
 ) -> pl.Series:
-    """For each of the groups its parts as one."""
+    """For each group the sum of its parts, as one part."""
     return _listed(groups, _entries(parts.select(*by, column), column), by)
 
 
 def _entries(parts: pl.DataFrame, column: str) -> pl.DataFrame:
-    """Each entry as a row, its fields as columns whose names meet no other's."""
+    """Each entry as a row, with its fields as columns of unique names."""
     entries = parts.explode(column).drop_nulls(column)
     fields = [pl.col(column).struct.field(name).alias(_ENTRY + name) for name in _FIELDS]
     return entries.select(pl.exclude(column), *fields)
 
 
 def _listed(groups: pl.DataFrame, entries: pl.DataFrame, by: Sequence[str]) -> pl.Series:
-    """Entries of one group and limb as one, and those of each group as a list."""
+    """Add entries of the same group and limb, and list the entries of each group."""
     limb, *sums = [_ENTRY + name for name in _FIELDS]
     added = entries.lazy().group_by(*by, limb).agg(pl.col(sums).sum())
     placed = (
@@ -106,7 +106,7 @@ def _require_room(entries: pl.DataFrame, sums: list[str]) -> None:
 
 
 def _split(numbers: pl.Series) -> list[pl.Series]:
-    """Each number's limb and its three digits, with its sign."""
+    """Each number's limb, and its three digits with the number's sign."""
     bits = numbers.to_numpy().view(np.int64)
     exponent = (bits >> 52) & 0x7FF
     mantissa = (bits & ((1 << 52) - 1)) | ((exponent > 0).astype(np.int64) << 52)
@@ -127,7 +127,7 @@ def _split(numbers: pl.Series) -> list[pl.Series]:
 
 
 def finish_sums(parts: pl.Series) -> pl.Series:
-    """The sums that parts stand for, each rounded once; null where there was no number."""
+    """The sums of parts, each rounded once; null if there was no number."""
     found = [_finish(parts.slice(at, _AT_ONCE)) for at in range(0, len(parts), _AT_ONCE)]
     return pl.concat(found) if found else pl.Series(parts.name, [], pl.Float64)
 
@@ -148,7 +148,7 @@ def _finish(parts: pl.Series) -> pl.Series:
 
 
 def _rounded(entries: pl.DataFrame, count: int) -> NDArray[np.float64]:
-    """All digits of a sum in one line, carried, and the first ones rounded to a double."""
+    """Write all digits of a sum in one line, carry, and round the first ones to a double."""
     if not len(entries):
         return np.zeros(count)
     limb = entries["limb"].to_numpy().astype(np.int64)
@@ -164,7 +164,7 @@ def _rounded(entries: pl.DataFrame, count: int) -> NDArray[np.float64]:
 
 
 def _carry(digits: Integers) -> Integers:
-    """Each digit but the last becomes one of 28 bits; the last one tells the sign."""
+    """Carry, so that each digit but the last has 28 bits; the last one has the sign."""
     for at in range(len(digits) - 1):
         digits[at + 1] += digits[at] >> _DIGIT
         digits[at] &= _MASK
@@ -174,8 +174,8 @@ def _carry(digits: Integers) -> Integers:
 def _nearest(digits: Integers, lowest: int) -> NDArray[np.float64]:
     """The doubles nearest to whole numbers of carried digits; ties go to the even one.
 
-    The first 61 bits and, as one more, whether any bit behind them is set: a double has 53, so this
-    is all that rounding must know, and the conversion of an integer to a double rounds rightly.
+    Rounding needs the first 61 bits and, as one more bit, whether any later bit is set, because a
+    double has 53 bits. The conversion of such an integer to a double then rounds correctly.
     """
     count, below = digits.shape[1], len(_SUMS)
     line = np.vstack([np.zeros((below, count), np.int64), digits])

@@ -1,8 +1,8 @@
-"""Numbers that follow from values alone: the bucket of a key, the id of a session.
+"""A stable hash of values: for the bucket of a key, and for the id of a session.
 
-State lies by bucket for the life of a run, and ids are kept by others, so a value's number must be
-the same in every process, on every machine and in every version of the libraries: a hash of our
-own, in whole columns.
+State is stored by bucket for the life of a run, and users store session ids. So the hash of a value
+must be the same in every process, on every machine and with every version of the libraries. This is
+our own hash; it works on whole columns.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ _SHIFTS = (np.uint64(30), np.uint64(27), np.uint64(31))
 
 
 def bucket_of(rows: pa.Table, keys: Sequence[str], buckets: int) -> npt.NDArray[np.int32]:
-    """The bucket of every row. Without keys there is one place for all: bucket 0."""
+    """The bucket of every row. Without keys all rows are in bucket 0."""
     return (hash_of(rows, keys) % np.uint64(buckets)).astype(np.int32)
 
 
 def hash_of(rows: pa.Table, columns: Sequence[str]) -> Words:
-    """A number for every row that follows from these columns alone."""
+    """A hash of these columns for every row."""
     found = np.zeros(len(rows), np.uint64)
     for column in columns:
         found = _mixed(found * np.uint64(_PRIME) + _hashed(rows.column(column)))
@@ -41,7 +41,7 @@ def _hashed(column: pa.ChunkedArray) -> Words:
 
 
 def _words(values: pa.Array) -> Words:
-    """A word for each value; equal values have equal words."""
+    """A 64-bit word for each value; equal values have equal words."""
     kind = values.type
     if kind in _TEXTS:
         found = _texts(values.cast(pa.large_binary()))
@@ -58,7 +58,7 @@ def _words(values: pa.Array) -> Words:
 
 
 def _texts(values: pa.Array) -> Words:
-    """A polynomial of each value's bytes, all of them at once."""
+    """A polynomial of each value's bytes, computed for all values at once."""
     offsets = np.frombuffer(values.buffers()[1], np.int64)
     offsets = offsets[values.offset : values.offset + len(values) + 1]
     first, lengths = offsets[:-1], np.diff(offsets)
@@ -80,7 +80,7 @@ def _powers(count: int) -> Words:
 
 
 def _mixed(words: Words) -> Words:
-    """Every bit counts for every bit (the end of splitmix64)."""
+    """Let every input bit change every output bit (the last step of splitmix64)."""
     words = (words ^ (words >> _SHIFTS[0])) * _MIXES[0]
     words = (words ^ (words >> _SHIFTS[1])) * _MIXES[1]
     return words ^ (words >> _SHIFTS[2])

@@ -1,4 +1,4 @@
-"""A fold as users put it on a DataFrame: columns in, shuffle by bucket, event time back out."""
+"""Apply a fold to a DataFrame: select columns, shuffle by bucket, restore the event time."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ _WATERMARK = "spark.watermarkDelayMs"
 
 @dataclass(frozen=True)
 class Fold:
-    """What `sessions(…)` and its like return: call it, or give it to ``DataFrame.transform``.
+    """What `sessions(…)` and the like return: call it, or give it to ``DataFrame.transform``.
 
     ``bind`` checks the options against the rows. On a streaming DataFrame of a Tidemill pipeline
-    it keeps state from slice to slice; on a static one it folds everything at once, which by the
-    slicing law gives the same rows.
+    the fold keeps state from slice to slice. On a static DataFrame it processes everything at once,
+    which by the slicing law gives the same rows.
     """
 
     kind: str
@@ -40,7 +40,7 @@ class Fold:
     delay: object | None = None
 
     def __call__(self, frame: DataFrame) -> DataFrame:
-        """Put the fold on a DataFrame."""
+        """Apply the fold to a DataFrame."""
         rows = read_input(frame, self.kind, self.time)
         bound = self.bind(rows)
         chosen = frame.select(*(column_of(name) for name in bound.columns))
@@ -50,7 +50,7 @@ class Fold:
 def put(chosen: DataFrame, bound: BoundFold, wanted: str | None, delay: object | None) -> DataFrame:
     """Shuffle by bucket and fold; ``chosen`` has exactly the fold's input columns.
 
-    Where no code looks at the fold's rows any more, the same task writes them into the sink.
+    If the fold's rows are the pipeline's output, the fold's own task writes them into the sink.
     """
     from pyspark.sql import functions as F
 
@@ -70,7 +70,7 @@ def put(chosen: DataFrame, bound: BoundFold, wanted: str | None, delay: object |
 
 
 def _bucketed(chosen: DataFrame, bound: BoundFold, name: str, place: Place | None) -> DataFrame:
-    """Rows with their bucket: packed where they are read, if nothing else wants them."""
+    """Rows with their bucket. If only this fold reads the source, the reader's task packs them."""
     from pyspark.sql import functions as F
 
     if place is not None and place.reads is not None:
@@ -88,7 +88,7 @@ def _bucketed(chosen: DataFrame, bound: BoundFold, name: str, place: Place | Non
 
 
 def _running() -> Building:
-    """The call of a pipeline that runs: a fold has a place only there."""
+    """The running call of the pipeline's function; only then does a fold have a place."""
     found = current_building()
     assert found is not None
     return found
@@ -113,7 +113,7 @@ def _register(
 
 
 def read_input(frame: DataFrame, operator: str, time: str | None) -> Input:
-    """The rows a fold is put on, with their time: given, or the only one with a watermark."""
+    """The rows a fold is applied to; their time is ``time``, or the only one with a watermark."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
     try:
@@ -148,7 +148,7 @@ def read_input(frame: DataFrame, operator: str, time: str | None) -> Input:
 
 
 def marked(name: str, reach: Reach | None, column: Column | None = None) -> Column:
-    """An output column; its times get the watermark back that `mapInArrow` takes away."""
+    """An output column; a time column gets back the watermark that `mapInArrow` has removed."""
     column = column_of(name) if column is None else column.alias(name)
     if reach is None or reach.delay is None:
         return column
@@ -156,7 +156,7 @@ def marked(name: str, reach: Reach | None, column: Column | None = None) -> Colu
 
 
 def column_of(name: str) -> Column:
-    """A column by its plain name, dots and all."""
+    """A column by its name, which may contain dots."""
     from pyspark.sql import functions as F
 
     return F.col(quoted(name))

@@ -17,11 +17,11 @@ class Processing(Fold):
     """What `process(…)` returns."""
 
     def __call__(self, frame: DataFrame) -> DataFrame:
-        """The only output, or the first."""
+        """The only output, or the first of several."""
         return next(iter(self.outputs(frame).values()))
 
     def outputs(self, frame: DataFrame) -> dict[str, DataFrame]:
-        """All outputs by name. Each is a use of the same fold, with the same state."""
+        """All outputs by name. They all come from the same fold, with the same state."""
         bound = self.bind(read_input(frame, self.kind, self.time))
         assert isinstance(bound, BoundProcess)
         chosen = frame.select(*map(column_of, bound.columns))

@@ -1,7 +1,7 @@
-"""Rows of a fold on their way through the shuffle as Arrow, packed by bucket.
+"""Pack a fold's rows by bucket, as Arrow, for their way through the shuffle.
 
-Spark moves rows one by one: each becomes a row of its own, and Arrow again for Python. A row that
-holds a table of thousands costs it hardly more than one that holds a number.
+Spark converts each row to its own format and back to Arrow for Python. So a pack is one Spark row
+that holds an Arrow table of thousands of rows; it costs Spark hardly more than a row with a number.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tidemill.folds.hashing import bucket_of
 BUCKET = "_tidemill_bucket"
 PACK = "_tidemill_pack"
 PACK_TIME = "_tidemill_time"
-"""The earliest time in a pack: what the watermark needs of it."""
+"""The earliest time in a pack, for Spark's watermark."""
 
 PACKED = pa.schema(
     [pa.field(BUCKET, pa.int32()), pa.field(PACK, pa.binary()), pa.field(PACK_TIME, TIME)]
@@ -30,15 +30,15 @@ _BYTES = 16 * 1024 * 1024
 
 @dataclass(frozen=True)
 class Pack:
-    """Tables of rows to packs, each of one bucket's rows."""
+    """Turns rows into packs; each pack holds rows of one bucket."""
 
     keys: tuple[str, ...]
     time: str
     buckets: int
-    prepare: Callable[[pa.Table], pa.Table] | None = None  # many rows to few parts, if it can
+    prepare: Callable[[pa.Table], pa.Table] | None = None  # many rows to few parts, if possible
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Executor."""
+        """Pack the rows, on an executor."""
         for rows in gathered(batches):
             yield from self._packs(rows if self.prepare is None else self.prepare(rows))
 
@@ -63,7 +63,7 @@ class Pack:
 
 
 def _to_packs(rows: pa.Table) -> Iterator[tuple[pa.Table, bytes]]:
-    """The rows, in pieces that are not too large for one of Spark's rows, and each as a value."""
+    """Split the rows into pieces that fit into a Spark row; each piece with its Arrow bytes."""
     if rows.nbytes > _BYTES and len(rows) > 1:
         half = len(rows) // 2
         yield from _to_packs(rows.slice(0, half))
@@ -86,7 +86,7 @@ def unpack(packs: pa.Table) -> pa.Table:
 
 
 def gathered(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """Small batches as tables that are worth a step of Polars."""
+    """Join small batches into tables that are large enough for Polars to be efficient."""
     held: list[pa.RecordBatch] = []
     for batch in batches:
         held.append(batch)

@@ -1,4 +1,4 @@
-"""What `mapInArrow` runs for a fold: rows into parts before the shuffle, a step after it."""
+"""The functions that `mapInArrow` runs for a fold: before the shuffle, and after it."""
 
 from __future__ import annotations
 
@@ -24,29 +24,29 @@ _OUTPUT_ROWS = 100_000
 
 @dataclass(frozen=True)
 class Place:
-    """Where a fold of a run finds its batch and its state. Decided on the driver, once."""
+    """Where a fold of a run finds its batch and its state. The driver decides it once."""
 
     checkpoint: str  # URI of Spark's checkpoint
     state: str  # URI of the state files
     buckets: int
     clock: Clock
     run: str = "RUN"
-    settle: bool = False  # whether its output must be shuffled before it meets a union
-    reads: str | None = None  # the source that only this fold reads, and as it is
-    gives: bool = False  # whether its rows are the pipeline's output as they are
+    settle: bool = False  # whether its output must be shuffled again, because a union follows
+    reads: str | None = None  # the source that only this fold reads, without code in between
+    gives: bool = False  # whether its rows are the pipeline's output, without code in between
 
 
 @dataclass(frozen=True)
 class Delivery:
-    """What takes the rows of a fold that are the pipeline's output: the sink, in the same task."""
+    """How a fold's own task writes its rows into the sink, if they are the pipeline's output."""
 
     write: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
-    result: str  # what it tells the driver, as Spark's DDL
+    result: str  # the schema of what ``write`` returns to the driver, as Spark DDL
 
 
 @dataclass(frozen=True)
 class Prepare:
-    """Before the shuffle: many rows to few parts."""
+    """Runs before the shuffle: it turns many rows into few parts."""
 
     fold: BoundFold
     name: str
@@ -62,14 +62,14 @@ class Prepare:
                 yield from _batches(self.parts(in_utc(rows)))
 
     def parts(self, rows: pa.Table) -> pa.Table:
-        """Rows as parts."""
+        """Turn rows into parts."""
         return to_arrow(self.fold.prepare(to_polars(rows)), self.fold.parts)
 
 
 def packing(fold: BoundFold, name: str, buckets: int) -> Pack:
-    """What becomes of a source's rows that only this fold reads, where they are read.
+    """How the reader's task packs the rows of a source that only this fold reads.
 
-    A fold that cannot make parts gets its rows as they are: its own code stays where it runs.
+    A fold that does not prepare gets its rows unchanged: the user's code does not run in readers.
     """
     if fold.prepares:
         return Pack(fold.keys, fold.time, buckets, Prepare(fold, name).parts)
@@ -78,7 +78,7 @@ def packing(fold: BoundFold, name: str, buckets: int) -> Pack:
 
 @dataclass(frozen=True)
 class Step:
-    """After the shuffle: one bucket of one batch. Without a place, all there is in one step."""
+    """Runs after the shuffle, on one bucket of one batch; without a place, on all rows at once."""
 
     fold: BoundFold
     name: str
@@ -110,7 +110,7 @@ class Step:
         yield from self._step(place, int(context.getLocalProperty(_BATCH)), bucket, rows)
 
     def _once(self, rows: pa.Table) -> Iterator[pa.RecordBatch]:
-        """All rows there will ever be: the batch job of the slicing law."""
+        """Process all rows in one step, with an infinite watermark, as a batch job does."""
         parts = to_polars(self._parts(rows))
         output, _ = self.fold.step(empty(self.fold.state), parts, Passing(None, FOREVER_MICROS))
         yield from _batches(to_arrow(output, self.fold.output))
@@ -142,7 +142,7 @@ class Step:
         return in_utc(pa.Table.from_batches(held)) if held else PACKED.empty_table()
 
     def _parts(self, rows: pa.Table) -> pa.Table:
-        """Rows become parts here, unless they did before the shuffle."""
+        """Turn rows into parts, unless that was done before the shuffle."""
         fold = self.fold
         if fold.prepares or not len(rows):
             return rows.select(fold.parts.names) if len(rows) else fold.parts.empty_table()
@@ -150,7 +150,7 @@ class Step:
         return Prepare(fold, self.name).parts(rows)
 
     def _check_bucket(self, place: Place, rows: pa.Table, bucket: int) -> None:
-        """A row in the wrong bucket would be folded into the wrong state: never go on."""
+        """Refuse rows of another bucket: they would get into the wrong state."""
         found = pc.min_max(rows.column(BUCKET)).as_py()
         if bucket >= place.buckets or (rows.num_rows and found != {"min": bucket, "max": bucket}):
             raise RunError(
@@ -160,7 +160,7 @@ class Step:
             )
 
     def _check_columns(self, state: pa.Table) -> None:
-        """State that another version of Tidemill left may have other columns: never guess."""
+        """Refuse state with other columns, which another version of Tidemill may have written."""
         kept, wanted = (
             dict(zip(s.names, s.types, strict=True)) for s in (state.schema, self.fold.state)
         )
@@ -173,7 +173,7 @@ class Step:
             )
 
     def _check_times(self, parts: pa.Table, was: int | None) -> None:
-        """No row may lie behind the watermark that was: what it belongs to is given away."""
+        """Refuse a row behind the last watermark: the output it belongs to was already written."""
         times = parts.column(self.fold.time)
         if times.null_count:
             raise RunError(

@@ -1,4 +1,4 @@
-"""Sessions: runs of events of a key, each at most a gap after the one before."""
+"""Sessions: events of a key, each at most a gap after the one before."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ _ID = "session_id"
 class BoundSessions(BoundFold):
     """State and parts are pieces of sessions: first and last event, parts of the aggregates.
 
-    Under a maximum length L the time line is divided at the multiples of L/2, and a piece lies
-    between two of them. An activity that began at *b* is cut at every multiple from ``b + L/2``
-    on. A piece whose events are all given away and whose activity is still open stays as a tail
-    without events, so that what follows knows how long the activity has been going on.
+    With a maximum length L, time is divided at the multiples of L/2, and a piece lies between two
+    of them. An activity that began at *b* is cut at every multiple from ``b + L/2`` on. If all
+    events of an open activity were output already, its last piece stays as a tail without events,
+    so that later pieces know when the activity began.
     """
 
     keys: tuple[str, ...]
@@ -56,7 +56,7 @@ class BoundSessions(BoundFold):
 
     @property
     def parts(self) -> pa.Schema:
-        """Pieces."""
+        """The schema of a piece."""
         made = [pa.field(_START, TIME), pa.field(_END, TIME)]
         if self.half is not None:
             made += [pa.field(_BEGUN, TIME), pa.field(_EVENTS, pa.int64())]
@@ -65,19 +65,19 @@ class BoundSessions(BoundFold):
 
     @property
     def output(self) -> pa.Schema:
-        """Sessions."""
+        """The schema of a session."""
         made = [pa.field(name, TIME) for name in (_START, _END)]
         named = pa.field(_ID, pa.int64())
         return pa.schema([*self.key_fields, *made, *(a.output for a in self.aggregates), named])
 
     @property
     def order(self) -> tuple[str, ...]:
-        """A key has one piece that starts at a time."""
+        """A key has only one piece with a given start."""
         return (*self.keys, _START)
 
     @property
     def times(self) -> dict[str, Reach]:
-        """A cut looks back half the maximum, a gap to the cut and a gap to the event before."""
+        """A cut depends on events up to half the maximum length and two gaps before it."""
         gap = timedelta(microseconds=self.gap)
         if self.half is None:
             return {_START: Reach(gap, None, None), _END: Reach(None, gap, gap)}
@@ -88,7 +88,7 @@ class BoundSessions(BoundFold):
         }
 
     def prepare(self, rows: pl.DataFrame) -> pl.DataFrame:
-        """Rows as pieces, merged as far as these rows tell."""
+        """Turn rows into pieces, merged as far as these rows allow."""
         if not len(rows):
             return empty(self.parts)
         time = self.source.time
@@ -104,14 +104,14 @@ class BoundSessions(BoundFold):
     def step(
         self, state: pl.DataFrame, parts: pl.DataFrame, passing: Passing
     ) -> tuple[pl.DataFrame, pl.DataFrame]:
-        """Join pieces, give away what no event to come can change."""
+        """Join pieces, and output the sessions that no later event can change."""
         if not len(state) and not len(parts):
             return empty(self.output), state
         pieces = self._place(self._merge(stack([state, parts])), passing.now)
         return self._sessions(pieces.filter("final")), self._keep(pieces)
 
     def _merge(self, pieces: pl.DataFrame) -> pl.DataFrame:
-        """Pieces of one activity within one half are one; ``activity`` numbers the activities."""
+        """Merge pieces of one activity within one half; ``activity`` numbers the activities."""
         if not len(pieces):
             return pieces.with_columns(activity=pl.lit(0, pl.Int64), half=pl.lit(0, pl.Int64))
         ordered = sort_rows(pieces, [*self.keys, _START])
@@ -127,16 +127,16 @@ class BoundSessions(BoundFold):
         return Grouping(("piece",), self.aggregates, is_ordered=True)
 
     def _number(self, ordered: pl.DataFrame, start: str, end: str) -> pl.DataFrame:
-        """Rows with the number of the piece that they are part of, its activity and its half."""
+        """Add to each row the number of its piece, of its activity and of its half."""
         activity = self._begins(ordered, start, end).cum_sum()
         numbered = ordered.with_columns(activity=activity, half=self._half(micros(start)))
         return numbered.with_columns(piece=runs(["activity", "half"]).set_sorted())
 
     def _begins(self, ordered: pl.DataFrame, start: str, end: str) -> pl.Series:
-        """1 where an activity begins: further than the gap from all that came before in its key.
+        """1 where an activity begins: more than the gap after all earlier pieces of its key.
 
-        How far a key's earlier pieces reach is a running maximum per key. Keys are laid out one
-        behind the other on one long line of time, so that one running maximum does for all.
+        The end of a key's earlier pieces is a running maximum per key. All keys are put one behind
+        the other on one long time line, so that one running maximum is enough for all keys.
         """
         line = ordered.select(
             owner=runs(list(self.keys)).cast(pl.Int64), start=micros(start), end=micros(end)
@@ -159,7 +159,7 @@ class BoundSessions(BoundFold):
         return pl.lit(0, pl.Int64) if self.half is None else time.floordiv(self.half)
 
     def _place(self, pieces: pl.DataFrame, watermark: int) -> pl.DataFrame:
-        """Which session each piece belongs to, and whether that session can still change."""
+        """Find the session of each piece, and whether that session can still change."""
         if self.half is None:
             return pieces.with_columns(final=micros(_END) + self.gap < watermark)
         found = pieces.with_columns(
@@ -174,14 +174,14 @@ class BoundSessions(BoundFold):
         return found.with_columns(session=session, final=closed | (cut <= watermark), closed=closed)
 
     def _sessions(self, pieces: pl.DataFrame) -> pl.DataFrame:
-        """The pieces of each session as one row."""
+        """Turn the pieces of each session into one row."""
         finished = [aggregate.finish() for aggregate in self.aggregates]
         whole = pieces if self.half is None else self._joined(pieces)
         made = whole.select(*self.keys, _START, _END, *finished)
         return made.with_columns(self._ids(made))
 
     def _joined(self, pieces: pl.DataFrame) -> pl.DataFrame:
-        """Under a maximum length a session may have several pieces, most have one."""
+        """Merge the pieces of a session; with a maximum length it may have several."""
         numbered = pieces.with_columns(piece=runs(["activity", "session"]))
         again = pl.col("piece") == pl.col("piece").shift(1)
         several = (again | again.shift(-1)).fill_null(value=False)
@@ -200,7 +200,7 @@ class BoundSessions(BoundFold):
         return whole.filter(pl.col(_EVENTS) > 0)
 
     def _ids(self, made: pl.DataFrame) -> pl.Series:
-        """A number for each session, from its key and start; a number, for text costs more."""
+        """A number for each session, from its key and start; a text would cost more."""
         named = pa.schema([self.output.field(name) for name in (*self.keys, _START)])
         return pl.Series(_ID, hash_of(to_arrow(made, named), named.names).view(np.int64))
 

@@ -1,9 +1,9 @@
 """The state of folds: one immutable Arrow file per (operator, batch, bucket).
 
-Batch N reads N-1 and writes N. The bytes are a pure function of the rows, a file appears whole
-(atomic rename), and nothing is ever changed in place: a task that runs twice, or a forgotten task
-of an older attempt, writes what is there already. Any Arrow tool opens the files; what they are is
-said in the schema's metadata.
+Batch N reads the state of batch N-1 and writes that of batch N. The bytes are a pure function of
+the rows, a file is written atomically (by rename), and no file is ever changed: a task that runs
+twice, or a forgotten task of an older attempt, writes the same bytes again. Any Arrow tool opens
+the files; the schema's metadata says which state a file holds.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _SUM = b"tidemill.checksum"
 
 @dataclass(frozen=True)
 class Label:
-    """What a state file says of itself."""
+    """The description inside a state file."""
 
     operator: str
     kind: str
@@ -41,7 +41,7 @@ class StateFiles:
     """The versions of all folds of a run, below a URI of any Arrow filesystem."""
 
     uri: str
-    run: str = "RUN"  # for what an error tells to do
+    run: str = "RUN"  # the run in the commands that an error suggests
 
     def write(self, label: Label, table: pa.Table) -> int:
         """Write one bucket's version; returns its bytes. Executor."""
@@ -121,7 +121,7 @@ def _label(schema: pa.Schema) -> Label:
 
 
 def _checksum(table: pa.Table) -> int:
-    """Over the bytes the rows have in a file: what was written must be what is read."""
+    """A checksum of the rows' bytes as they are in a file."""
     found = 0
     for batch in table.to_batches():
         found = zlib.crc32(batch.replace_schema_metadata(None).serialize(), found)
@@ -129,5 +129,5 @@ def _checksum(table: pa.Table) -> int:
 
 
 def _canonical(table: pa.Table) -> pa.Table:
-    """In one piece, with nothing left of the values that null stands for."""
+    """The table as one chunk, without leftover values behind nulls: equal rows, equal bytes."""
     return table.combine_chunks().take(pa.array(np.arange(len(table)))).combine_chunks()

@@ -1,4 +1,4 @@
-"""The watermark of a fold, told from the entry of its batch in Spark's offset log."""
+"""The watermark of a fold, computed from its batch's entry in Spark's offset log."""
 
 from dataclasses import dataclass
 
@@ -7,25 +7,25 @@ from tidemill.planning.offsets import BatchOffsets
 from tidemill.types import FOREVER_MICROS, MILLISECOND
 
 NEVER = -(2**62)
-"""Below every time: no row is known to be the last of its kind."""
+"""A watermark below every time: rows of any time may still come."""
 
 
 @dataclass(frozen=True)
 class Clock:
-    """How one fold reads the entry.
+    """How one fold computes its watermark from the entry.
 
-    A fold on a source's rows follows the frontiers, with no lag. One behind a native stateful
-    operator gets that operator's rows only when Spark's own watermark has passed, so it follows
-    that. Both go back by the delays of the operators in front.
+    A fold on a source's rows follows the frontiers, without a lag. A fold behind a native stateful
+    operator gets that operator's rows only when Spark's own watermark has passed, so the fold
+    follows Spark's watermark. Both subtract the delays of the operators in front.
     """
 
     lateness: dict[str, int]
     behind: int = 0
     native: bool = False
-    spare: int = 0  # what Spark's watermark was held back by, for folds in front of native ones
+    spare: int = 0  # by how much Spark's watermark is held back, for folds before native operators
 
     def watermark(self, entry: BatchOffsets) -> int:
-        """No row of a later batch has a time below it; FOREVER: there is no later row."""
+        """No row of a later batch has a time below it; FOREVER means that no rows follow."""
         if strange := entry.frontiers.keys() - self.lateness.keys():
             raise RunError(
                 f"the offset log names a source that the run does not read: {', '.join(strange)}",

@@ -1,7 +1,7 @@
-"""Which files a table got between two of its snapshots with rows that are older than a time.
+"""Find the files that a table got between two snapshots and that have rows older than a time.
 
-Whoever follows a table by ingest time finds new rows by asking for new times. Rows that came with
-old times are only to be found in the files that brought them.
+A reader that follows a table by ingest time finds new rows by asking for newer times. Rows that
+were appended with older ingest times can only be found in the files that were added.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tidemill.planning.statistics import Extent
 
 Found = dict[str, tuple["FileScanTask", "Extent"]]
-"""By path: how to read a file, and what metadata tells of it."""
+"""By path: the task that reads a file, and what the metadata says of the file."""
 
 
 @dataclass(frozen=True)
@@ -37,10 +37,11 @@ class Appended:
     before: int
 
     def files(self, after: int | None, until: int) -> list[tuple[Any, Extent]]:
-        """Files that came after one snapshot, up to another. Rewritten rows are not new.
+        """The files added after one snapshot, up to another. Rewritten rows are not new.
 
-        While every snapshot between is there and only appended or compacted, those tell it.
-        Otherwise the files of the two do: where some are gone, their rows must be in others.
+        If every snapshot in between still exists and only appended or compacted, the snapshots say
+        which files are new. Otherwise the file lists of the two snapshots are compared; if files
+        are gone from the list, their rows must be in other files.
         """
         if after == until:
             return []
@@ -53,9 +54,9 @@ class Appended:
         return [found[name] for name in sorted(found)]
 
     def _path(self, after: int, until: int) -> list[Snapshot] | None:
-        """The snapshots after one, up to another; None if they cannot tell what is new.
+        """The snapshots after one, up to another; None if they cannot say which files are new.
 
-        A snapshot whose parent was expired may have none.
+        A snapshot whose parent was expired may have no parent any more.
         """
         found: list[Snapshot] = []
         number: int | None = until
@@ -121,7 +122,7 @@ class Appended:
         return schema.find_field(self.ingest_time), schema.find_field(self.event_time)
 
     def _rows(self, files: Found) -> int:
-        """How many rows of the files are older; files that reach beyond are read."""
+        """How many rows of the files are older; a file that also has newer rows is read to know."""
         from pyiceberg.io.pyarrow import ArrowScan
 
         metadata = self.table.metadata

@@ -21,14 +21,14 @@ _TRIES = 30
 
 
 def open_catalog(loaded: LoadedConfig) -> Catalog:
-    """The project's catalog, to write with; the folders of a local one are made."""
+    """The project's catalog, for writing; the folders of a local catalog are created."""
     from tidemill.iceberg.durable import durably
 
     return _open(loaded, durably)
 
 
 def open_metadata(loaded: LoadedConfig) -> Catalog:
-    """The project's catalog, to plan with: its tables tell their metadata, and load no Arrow."""
+    """The project's catalog, for planning: it reads metadata only, and does not import Arrow."""
     from tidemill.iceberg.local_files import plainly
 
     return _open(loaded, plainly)
@@ -105,7 +105,7 @@ def tag_name(run: str) -> str:
 
 
 def pin_snapshot(table: Table, snapshot: int, run: str) -> None:
-    """Tag a snapshot so that expiry cannot take it. Pinning twice changes nothing."""
+    """Tag a snapshot so that nobody expires it. Pinning twice changes nothing."""
     _with_retry(table, lambda: _pin(table, snapshot, tag_name(run)))
 
 
@@ -123,7 +123,7 @@ def _pin(table: Table, snapshot: int, tag: str) -> None:
 
 
 def unpin_snapshot(table: Table, run: str) -> None:
-    """Take the tag away when the run has ended."""
+    """Remove a run's tags from a table, when the run has ended."""
     tag = tag_name(run)
 
     def remove() -> None:
@@ -152,7 +152,7 @@ def keep_tags(table: Table, snapshot: int, run: str, kept: int) -> None:
 
 
 def _with_retry(table: Table, change: Callable[[], None]) -> None:
-    """References change beside other writers: look again and repeat on conflict."""
+    """Change tags while others write to the table: after a conflict load the table and retry."""
     from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException
 
     from tidemill.iceberg.transaction import attempts

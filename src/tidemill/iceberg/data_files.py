@@ -1,4 +1,4 @@
-"""The data files of a snapshot as its manifests tell them."""
+"""The data files of a snapshot, and the statistics of their columns, from the manifests."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ def data_files(table: Table) -> list[DataFile]:
 def read_entries(
     io: FileIO, manifests: Iterable[ManifestFile], *, removed: bool = False
 ) -> list[ManifestEntry]:
-    """What manifests list, with ``removed`` also the files that their snapshots took away."""
+    """The entries of manifests; with ``removed`` also entries of files that were removed."""
     with ThreadPoolExecutor(_THREADS) as pool:
         found = pool.map(lambda each: each.fetch_manifest_entry(io, not removed), manifests)
         return [entry for entries in found for entry in entries]
 
 
 def refuse_row_deletes(table: Table) -> None:
-    """Some rows of the data files are deleted by other files: a rewrite would have to apply them.
+    """Refuse a table with row-level deletes: a rewrite of its data files would have to apply them.
 
-    An archive keeps everything, so nobody should have done it.
+    An archive keeps every row, so nobody should have deleted any.
     """
     from pyiceberg.manifest import ManifestContent
 
@@ -56,14 +56,14 @@ def refuse_row_deletes(table: Table) -> None:
 
 
 def time_bounds(file: DataFile, field: NestedField) -> tuple[int, int] | None:
-    """The oldest and newest time of a column in a file, in microseconds, where it is known."""
+    """The oldest and newest time of a column in a file, in microseconds; None if not known."""
     bounds = number_bounds(file, field)
     scale = 1_000 if "ns" in str(field.field_type) else 1
     return None if bounds is None else (bounds[0] // scale, bounds[1] // scale)
 
 
 def number_bounds(file: DataFile, field: NestedField) -> tuple[int, int] | None:
-    """The smallest and largest value of a whole-number column in a file, where it is known."""
+    """The smallest and largest value of a whole-number column in a file; None if not known."""
     from pyiceberg.conversions import from_bytes
     from pyiceberg.types import PrimitiveType
 
@@ -76,5 +76,5 @@ def number_bounds(file: DataFile, field: NestedField) -> tuple[int, int] | None:
 
 
 def nulls_in(file: DataFile, field: NestedField) -> int:
-    """How many rows of a file lack a column's value, where it is known."""
+    """How many rows of a file have a null in a column; 0 if it is not known."""
     return int((file.null_value_counts or {}).get(field.field_id, 0))

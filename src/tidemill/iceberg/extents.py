@@ -1,4 +1,4 @@
-"""What the metadata of a pinned Iceberg snapshot tells: extents of ingest time, no data read."""
+"""The ingest times that the files of a snapshot cover, from metadata; no data is read."""
 
 from __future__ import annotations
 
@@ -41,7 +41,8 @@ def pin_table(name: str, metadata: TableMetadata) -> ArchivePin:
 def pinned_metadata(table: Table, pin: ArchivePin) -> TableMetadata:
     """The table's metadata as a run sees it: the pinned snapshot and schema, nothing else.
 
-    Names in filters bind to the current schema, and executors get a copy, so it must be small.
+    The pinned schema becomes the current one, because filters find their columns in it. Executors
+    get a copy of this metadata, so it must be small.
     """
     if pin.snapshot is not None:
         require_snapshot(table, pin)
@@ -109,7 +110,7 @@ def zone_aware(schema: Schema, column: str) -> bool:
 
 
 def null_ingest_times(rows: int, column: str, file: str) -> SourceError:
-    """Rows that no slice would ever read."""
+    """The error for rows without an ingest time: no slice would ever read them."""
     return SourceError(
         f"{rows} rows have no {column}, so they belong to no slice",
         where=file,
@@ -119,9 +120,10 @@ def null_ingest_times(rows: int, column: str, file: str) -> SourceError:
 
 
 def file_extent(task: FileScanTask, ingest: NestedField, event: NestedField) -> Extent:
-    """A file's ingest (and event) times from its manifest entry.
+    """A file's ingest and event times from its manifest entry.
 
-    Unless it says that no ingest time is null, its bounds may not hold for all its rows.
+    An entry that does not say that no ingest time is null is refused: its bounds may not hold for
+    all rows.
     """
     file, column = task.file, ingest.name
     unsaid = 0 if ingest.required else None
@@ -161,7 +163,10 @@ def _time_bounds(file: DataFile, field: NestedField) -> tuple[int, int] | None:
 
 
 def refine(io: FileIO, extents: list[Extent], field_id: int, width: int) -> list[Extent]:
-    """Cut the extents of wide (compacted) files by row group, from the Parquet footers."""
+    """Replace the extents of wide (compacted) files by those of their row groups.
+
+    The row groups are read from the Parquet footers.
+    """
     wide = [extent for extent in extents if extent.last - extent.first > width]
     narrow = [extent for extent in extents if extent.last - extent.first <= width]
     with ThreadPoolExecutor(_THREADS) as pool:
@@ -186,7 +191,7 @@ def _row_groups(io: FileIO, extent: Extent, field_id: int) -> list[Extent]:
 
 
 def _column_named(footer: Any, field_id: int) -> str | None:
-    """The name a column had when the file was written; a rename keeps the field's id."""
+    """The name of a column in this file, by its field id, which a renamed column keeps."""
     for field in footer.schema_arrow:
         if (field.metadata or {}).get(b"PARQUET:field_id") == str(field_id).encode():
             return str(field.name)
@@ -194,7 +199,7 @@ def _column_named(footer: Any, field_id: int) -> str | None:
 
 
 def row_group_extents(footer: Any, whole: Extent, column: str | None) -> list[Extent]:
-    """One extent per row group, or the whole file where a row group keeps no statistics."""
+    """One extent per row group; the whole file if a row group has no statistics."""
     paths = [footer.schema.column(index).path for index in range(len(footer.schema))]
     if column is None or column not in paths:
         return [whole]

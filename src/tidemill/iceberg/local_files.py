@@ -1,7 +1,7 @@
 """Read a table's metadata on a local disk as plain files.
 
-pyiceberg's own choice for them is Arrow's files, and importing those takes Arrow's datasets and
-pandas along: longer than making a whole plan. Data is still read the way pyiceberg chooses.
+pyiceberg would read them through Arrow, whose import (with its datasets and pandas) takes longer
+than a whole plan. Data files are still read the way pyiceberg chooses.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class LocalFile:
-    """What a file on this machine tells, be it to be read or to be written."""
+    """The size and existence of a local file, shared by files to read and files to write."""
 
     path: Path
 
@@ -39,13 +39,13 @@ class PlainFile(LocalFile, InputFile):
         self.path = path
 
     def open(self, seekable: bool = True) -> BinaryIO:
-        """To be read from its start."""
+        """Open the file for reading from its start."""
         del seekable
         return self.path.open("rb")
 
 
 class PlainFiles(FileIO):
-    """Opens local files plainly; for other files, and to write, it asks pyiceberg's choice."""
+    """Reads local files as plain files; everything else is done by the FileIO pyiceberg chooses."""
 
     def __init__(self, properties: Properties) -> None:
         """``properties`` are the catalog's and the table's, as for any FileIO."""
@@ -53,7 +53,7 @@ class PlainFiles(FileIO):
         self._chosen: dict[str, FileIO] = {}
 
     def chosen(self, location: str) -> FileIO:
-        """What pyiceberg would use for this location: the one to read data with."""
+        """The FileIO that pyiceberg would choose for this location; data is read with it."""
         scheme = urlparse(location).scheme
         if scheme not in self._chosen:
             self._chosen[scheme] = load_file_io(self.properties, location)
@@ -83,7 +83,7 @@ class PlainFiles(FileIO):
 
 
 def plainly(properties: Properties) -> Properties:
-    """The properties of a catalog or table to read its metadata with; a FileIO they name stays."""
+    """Properties with which metadata is read as plain files; a FileIO that they name stays."""
     return {PY_IO_IMPL: f"{PlainFiles.__module__}.{PlainFiles.__name__}", **properties}
 
 

@@ -1,9 +1,10 @@
-"""Commit a change of a table against exactly the metadata that was loaded; know what came of it.
+"""Commit a change of a table against exactly the metadata that was loaded, and know the result.
 
-pyiceberg's own way is not used, for two reasons. It tries again without our check. And it takes a
-conflict as a proof that nothing landed, and deletes what it wrote; but a conflict may be the answer
-to a repeat below us (a proxy, a client library) of a request that landed while its answer was lost.
-So after a conflict the table is looked at first, and only files that no snapshot names are deleted.
+pyiceberg's own commit is not used, for two reasons. It retries without our check. And it takes a
+conflict as proof that nothing was committed, and deletes the files it wrote. But a proxy or a
+client library may have repeated a request that had succeeded while its answer was lost; the repeat
+is then answered as a conflict. So after a conflict the table is loaded first, and only files that
+no snapshot names are deleted.
 """
 
 from __future__ import annotations
@@ -27,26 +28,26 @@ from pyiceberg.table.update import (
 
 _LOG = logging.getLogger(__name__)
 _NO_PLACE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM)
-"""Errors that no number of tries mends; the metadata was not written, so nothing was committed."""
+"""Errors that no retry can help; the metadata was not written, so nothing was committed."""
 _LONGEST_PAUSE = 2.0
 
 
 class SteadyTransaction(Transaction):
-    """One attempt against the metadata that was loaded; its metadata is worked out once per change.
+    """One attempt to commit against the metadata that was loaded.
 
-    A snapshot asks for the metadata a dozen times, and pyiceberg copies all of it each time: half
-    of what a small commit takes.
+    The metadata with the staged changes is computed once per change. pyiceberg computes it a dozen
+    times for one snapshot, which takes half the time of a small commit.
     """
 
     def __init__(self, table: Table) -> None:
-        """Nothing is staged yet."""
+        """Begin with nothing staged."""
         super().__init__(table)
         self.dropped: list[str] = []
         self._known: tuple[tuple[TableUpdate, ...], TableMetadata] | None = None
 
     @property
     def table_metadata(self) -> TableMetadata:
-        """With all that is staged."""
+        """The metadata with all staged changes."""
         if self._known is None or self._known[0] is not self._updates:
             self._known = (self._updates, super().table_metadata)
         return self._known[1]
@@ -56,9 +57,10 @@ class SteadyTransaction(Transaction):
         updates: tuple[TableUpdate, ...],
         requirements: tuple[TableRequirement, ...] = (),
     ) -> Transaction:
-        """A new snapshot is never older than the table: a clock that was set back must not count.
+        """Stage updates; a new snapshot never gets an older timestamp than the table.
 
-        Iceberg's snapshot log goes forward; catalogs refuse a commit that is a minute behind it.
+        If this machine's clock was set back, catalogs would refuse a commit whose timestamp is a
+        minute older than the end of the snapshot log.
         """
         base = self._table.metadata
         newest = max(
@@ -69,10 +71,10 @@ class SteadyTransaction(Transaction):
         )
 
     def commit_transaction(self) -> Table:
-        """Commit, once. A conflict is only raised if the table does not have the change.
+        """Commit, without a retry. A conflict is raised only if the table lacks the change.
 
-        Old metadata files are not deleted with it, as pyiceberg would: readers may hold them. What
-        the new metadata no longer names is in ``dropped``.
+        pyiceberg would delete old metadata files now; we do not, because readers may still use
+        them. Files that the new metadata no longer names are in ``dropped``.
         """
         if not self._updates:
             return self._table
@@ -92,7 +94,7 @@ class SteadyTransaction(Transaction):
         return self._table
 
     def _merged_at_once(self) -> Iterator[str]:
-        """Manifests that were written and merged into others in this very commit."""
+        """Manifests that this commit wrote and merged into others at once."""
         for producer in self._snapshot_producers:
             snapshot = self._table.metadata.snapshot_by_id(producer.snapshot_id)
             if snapshot is not None and len(producer._written_manifests) > 1:
@@ -100,9 +102,9 @@ class SteadyTransaction(Transaction):
                 yield from (path for path in producer._written_manifests if path not in named)
 
     def _has_landed(self) -> bool:
-        """Look at the table after a conflict; if it does not have our snapshots, remove our files.
+        """Load the table after a conflict; if it does not have our snapshots, delete our files.
 
-        No request of ours can land later: what it requires of the table is no longer so.
+        No request of ours can succeed later, because its requirements no longer hold.
         """
         now = self._table.catalog.load_table(self._table.name())
         made = [producer.snapshot_id for producer in self._snapshot_producers]
@@ -116,7 +118,7 @@ class SteadyTransaction(Transaction):
         return False
 
     def _remove_files(self, now: Table) -> None:
-        """Our manifests may be in use although our snapshot is gone: another may name them."""
+        """Delete our files, except those that a snapshot names: another may use our manifests."""
         written = {
             path
             for producer in self._snapshot_producers
@@ -139,7 +141,10 @@ def _not_before(update: TableUpdate, newest: int) -> TableUpdate:
 
 
 def try_commit(transaction: Transaction) -> bool | None:
-    """Whether it landed; None: nobody knows, look. An error: it did not, and will not."""
+    """Commit, and return whether it landed; None if the result is unknown and has to be looked up.
+
+    An error means that the commit did not land and never will.
+    """
     try:
         transaction.commit_transaction()
     except CommitFailedException as error:
@@ -161,7 +166,7 @@ def _unknown_results() -> tuple[type[Exception], ...]:
 
 
 def attempts(most: int) -> Iterator[int]:
-    """The numbers of tries, with a growing random pause between two: others get their turn."""
+    """Count attempts from 0, with a growing random pause before each retry."""
     for attempt in range(most):
         if attempt:
             time.sleep(min(_LONGEST_PAUSE, 0.02 * 2**attempt) * random.random())

@@ -1,8 +1,8 @@
-"""What keeps the promise of equal rows, and what to use instead of what does not.
+"""What a plan may use without breaking the promise of equal rows, and advice for all else.
 
-Spark accepts in append mode a lot that depends on arrival or on the cut of the input. A plan may
-only hold nodes and aggregates known to be free of both; the clock, random numbers and the layout
-of partitions are refused among the row-wise expressions.
+In append mode Spark accepts many operators whose result depends on the order of arrival or on how
+the input is cut. A plan may only hold nodes and aggregates that are known to depend on neither.
+Among row-wise expressions the clock, random numbers and the layout of partitions are refused.
 """
 
 from collections.abc import Iterable
@@ -118,7 +118,7 @@ def find_refusals(usages: Iterable[Usage]) -> list[Refusal]:
             name = spoken_name(usage.name)
             refusals[name] = Refusal(name, advice)
     if len(refusals) > 1:
-        refusals.pop("nondeterministic", None)  # one of the others is the reason
+        refusals.pop("nondeterministic", None)  # one of the other refusals is the reason for it
     return list(refusals.values())
 
 
@@ -130,7 +130,7 @@ def _advice_for(usage: Usage) -> str | None:
 
 
 def check_allowed(pipeline: str, usages: Iterable[Usage], allow: Iterable[str]) -> list[str]:
-    """Refuse what is not allowed; return what is used only because ``allow:`` says so."""
+    """Refuse what is not allowed; return the names that only ``allow:`` in the YAML permits."""
     accepted = {name.lower().replace("()", "") for name in allow}
     found = find_refusals(usages)
     refused = [refusal for refusal in found if refusal.name not in accepted]

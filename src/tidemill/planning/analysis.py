@@ -1,7 +1,7 @@
-"""What a pipeline's plan tells: columns used, operators, windows, where times come from.
+"""Find facts in a pipeline's plan: columns used, operators, windows, where times come from.
 
-The plans come as JSON from Spark (see `runtime.analyst`); everything here is a pure function of
-them, so it is tested without Spark and its result can be kept by the code's fingerprint.
+The plans come as JSON from Spark (see `runtime.code.analyst`). Everything here is a pure function
+of them, so it is tested without Spark, and its result can be cached by the code's fingerprint.
 """
 
 import re
@@ -40,7 +40,7 @@ _STATEFUL_NODES = {
 
 
 SEVERAL = "several"
-"""The origin of a column that is one of several times, under a union."""
+"""The origin of a column that, below a union, comes from several times."""
 
 _AGGREGATING = {"window", "session_window", "sessions", "windows", "unique_counts", "top_n"}
 _RETAINING = {"join", "attribute", "deduplicate"}
@@ -83,7 +83,7 @@ class PipelineFacts:
         return bool(self.stateful)
 
     def unbounded_operators(self) -> Iterator[str]:
-        """Stateful operators whose reach in time cannot be computed."""
+        """Stateful operators for which it is not known how far they look back and ahead."""
         known = {"window", *(fold.use.kind for fold in self.folds)}
         yield from (name for name in self.stateful if name not in known)
 
@@ -137,8 +137,8 @@ class PipelineFacts:
 class OutputPlans:
     """One output of a pipeline as Spark sees it: analysed and optimised plan, schema as JSON.
 
-    ``clocks`` are the texts in it that Spark takes for the clock, such as ``now``; ``rounded`` the
-    aggregates that add floating point numbers.
+    ``clocks`` are the texts in the plan that Spark replaces by the current time, such as ``now``;
+    ``rounded`` are the aggregates that add floating point numbers.
     """
 
     name: str
@@ -157,8 +157,8 @@ def find_facts(
 ) -> PipelineFacts:
     """Read the plans of all outputs.
 
-    ``event_times`` names each source's event-time column; ``folds`` are those that made themselves
-    known while the pipeline was built.
+    ``event_times`` names each source's event-time column; ``folds`` are those that registered
+    themselves while the pipeline was built.
     """
     outputs, folds = list(outputs), folds or {}
     columns: dict[str, set[str]] = {source: {event_times[source]} for source in event_times}
@@ -181,7 +181,7 @@ def find_facts(
         schemas[output.name] = output.schema
         lineage = Lineage(plan, event_times, folds)
         known = {
-            # The analysed plan knows windows best, the optimised one sees through CTEs.
+            # Windows are easiest to find in the analysed plan, CTEs are resolved in the other.
             **Lineage(build_tree(output.optimised), event_times, folds).known(),
             **lineage.known(),
         }
@@ -220,7 +220,7 @@ def find_facts(
 
 
 def _alone(fold: FoldFacts, read: Counter[str | None]) -> FoldFacts:
-    """Only one that nothing else reads a source beside may have its rows in another shape."""
+    """Rows are packed in the reader only if this fold is the only reader of the source."""
     shared = read[fold.pin.reads] > 1
     return replace(fold, pin=replace(fold.pin, reads=None)) if shared else fold
 
@@ -230,7 +230,7 @@ def _leaves(plan: Tree) -> Iterator[Tree]:
 
 
 def _refuse_mixed_times(plan: Tree, lineage: Lineage) -> None:
-    """A union may give Spark a column as event time that is none on one of its sides."""
+    """Refuse a union's column that Spark takes as event time, but that is none on some side."""
     for node in plan.walk():
         if is_native(node):
             for child in node.children:
@@ -263,7 +263,7 @@ def _usages(plan: Tree) -> Iterator[Usage]:
 
 
 def _unseen(output: OutputPlans) -> Iterator[Usage]:
-    """What the nodes of the analysed plan do not show."""
+    """What is used but not visible in the nodes of the analysed plan."""
     for name in output.clocks:
         yield Usage("expression", name.capitalize())
     if not output.is_deterministic:
@@ -271,7 +271,7 @@ def _unseen(output: OutputPlans) -> Iterator[Usage]:
 
 
 def _is_seeded(encryption: Tree) -> bool:
-    """Whether the same row is encrypted alike each time: without a vector Spark draws one."""
+    """Whether a row is encrypted the same way each time; without a vector Spark picks one."""
     mode, vector = (_uncast(encryption.children[at]) for at in (2, 4))
     return vector.fields.get("value") != "" or str(mode.fields.get("value")).upper() == "ECB"
 
@@ -299,7 +299,7 @@ def _stateful(plan: Tree, folds: Mapping[str, FoldUse]) -> Iterator[str]:
 
 
 def _until_stateful(node: Tree) -> Iterator[Tree]:
-    """The row-wise nodes under an aggregate: its own window is computed among them."""
+    """The row-wise nodes below an aggregate; one of them computes the aggregate's window."""
     if node.kind == "Aggregate" or node.kind in _STATEFUL_NODES or fold_name(node) is not None:
         return
     yield node
@@ -308,7 +308,7 @@ def _until_stateful(node: Tree) -> Iterator[Tree]:
 
 
 def _window_chain(plan: Tree) -> tuple[timedelta, ...]:
-    """The windows one above the other on the path that reaches furthest."""
+    """The windows on the path whose windows are the longest together."""
     below = max((_window_chain(child) for child in plan.children), key=_reach, default=())
     sizes = [window_size(part) for e in plan.expressions() for part in e.walk()]
     own = [size for size in sizes if size is not None]

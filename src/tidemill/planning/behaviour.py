@@ -1,9 +1,9 @@
 """What a pipeline does, as lines of text that two processes can compare.
 
-A run must go on with code that does what it did when the run was planned. Source files cannot
-tell: a comment changes them, and what the code reads from the environment does not. So the plan
-that the code builds is written down, one line per node and without what differs from process to
-process, and beside it one line per function that the plan carries to executors.
+A run may only continue with code that does what it did when the run was planned. Comparing source
+files is not enough: a comment changes them, but an environment variable that the code reads does
+not. So the plan that the code builds is written down, one line per node, without anything that
+differs from process to process, and also one line per function that the plan sends to executors.
 """
 
 import hashlib
@@ -25,11 +25,11 @@ _NOISE = frozenset(
 )
 """Fields that differ between two builds of the same plan, or that say nothing about its rows."""
 _BY_LOT = frozenset(("Rand", "Randn", "RandStr", "Shuffle", "Uniform", "Uuid"))
-"""Spark draws a seed for each of them whenever the plan is built."""
+"""Spark picks a random seed for each of these expressions whenever the plan is built."""
 _TIMES = ("date", "timestamp", "timestamp_ntz")
 _DIGITS = 12
 _SECRET = 4
-"""Shorter values are no secrets."""
+"""A value of fewer characters is not treated as a secret."""
 
 
 def behaviour_line(text: str, whole: str | None = None) -> str:
@@ -61,9 +61,9 @@ def plan_lines(
 ) -> list[str]:
     """The behaviour of one output.
 
-    ``texts`` are Spark's own words for the nodes, in the order of `Tree.walk`. ``hide`` are values
+    ``texts`` are Spark's own texts for the nodes, in the order of `Tree.walk`. ``hide`` are values
     that may be secret: a literal that contains one is not shown. ``clock`` says that the user has
-    accepted the clock, so that times are not compared.
+    allowed the code to use the current time, so times are not compared.
     """
     writer = _Writer(clock, tuple(value for value in hide if len(value) >= _SECRET))
     words = iter(texts)
@@ -75,7 +75,7 @@ def plan_lines(
 
 @dataclass
 class _Writer:
-    """Writes one plan. Ids are numbered in the order in which they are met."""
+    """Writes one plan. Ids are replaced by numbers in the order in which they first occur."""
 
     clock: bool
     hidden: tuple[str, ...]
@@ -84,7 +84,7 @@ class _Writer:
     def lines(
         self, plan: Tree, words: Iterator[str], depth: int = 0
     ) -> Iterator[tuple[int, str, str]]:
-        """Depth, what is shown and what is compared, for each node."""
+        """For each node: its depth, the text to show and the text to compare."""
         source = _stream(plan)
         if source is not None:
             for _ in plan.walk():
@@ -97,7 +97,7 @@ class _Writer:
             yield from self.lines(child, words, depth + 1)
 
     def _spoken(self, node: Tree, text: str) -> str:
-        """Spark's words for a node, its ids as numbers of our own."""
+        """Spark's text for a node, with ids replaced by our own numbers."""
         if node.kind.startswith("CTERelation"):
             text = re.sub(
                 r"^(\w+) (\d+)", lambda at: f"{at[1]} {self._number(f'cte {at[2]}')}", text
@@ -112,7 +112,7 @@ class _Writer:
         return spoken
 
     def _whole(self, node: Tree, spoken: str) -> str:
-        """Spark's words leave out types, its JSON leaves out some options: both count."""
+        """The text to compare: Spark's text lacks types, its JSON lacks options, so it has both."""
         told = [f"{key}={self._value(value)}" for key, value in _fields(node)]
         chance = any(part.kind in _BY_LOT for part in _parts(node))
         clock = self.clock and any(_is_time(part) for part in _parts(node))
@@ -158,7 +158,7 @@ def _is_time(part: Tree) -> bool:
 
 
 def _stream(node: Tree) -> str | None:
-    """The source of a stream as the pipeline was given it: relation, watermark, columns."""
+    """The source, if the node is a stream as the pipeline gets it: relation, watermark, columns."""
     for kind in ("Project", "EventTimeWatermark"):
         if node.kind != kind:
             return None

@@ -1,4 +1,4 @@
-"""What planning knows of folds: how far each looks in time, and how long it holds rows back."""
+"""What planning knows of folds: how far they look in time, and how long they hold rows back."""
 
 from dataclasses import asdict, dataclass, field, fields
 from datetime import timedelta
@@ -7,10 +7,10 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Reach:
-    """How far a fold looks, told by one of its output's time columns.
+    """How far a fold looks, measured in one of its output's time columns.
 
-    Its output rows from time *t* on depend only on input in ``[t - lookback, t + lookahead]``.
-    After watermark W it gives no row with a time below ``W - delay``. None: there is no bound.
+    An output row at time *t* depends only on input in ``[t - lookback, t + lookahead]``. After
+    watermark W the fold outputs no row with a time below ``W - delay``. None means: no bound.
     """
 
     lookback: timedelta | None
@@ -30,17 +30,17 @@ class Reach:
 
 @dataclass(frozen=True)
 class FoldUse:
-    """One fold of a pipeline, as it made itself known while the pipeline was built."""
+    """One fold of a pipeline, as it registered itself while the pipeline was built."""
 
     name: str
     kind: str
     time: str  # the input column it goes by
     times: dict[str, Reach] = field(default_factory=dict)
-    delay: timedelta | None = None  # of its input, where the user said it
+    delay: timedelta | None = None  # the delay of its input, if the user gave it
 
     @property
     def widest(self) -> Reach:
-        """A reach that holds whichever of its time columns is meant."""
+        """A reach that holds for every one of its time columns."""
         parts = zip(*((r.lookback, r.lookahead, r.delay) for r in self.times.values()), strict=True)
         return Reach(*(_longest(part) for part in parts)) if self.times else Reach(None, None, None)
 
@@ -54,11 +54,14 @@ def _longest(lengths: tuple[timedelta | None, ...]) -> timedelta | None:
 class FoldPin:
     """How a run treats one fold, for the life of the run.
 
-    ``behind``: by how much the fold's watermark goes back, in microseconds; ``native``: whether it
-    follows Spark's watermark; ``settle``: whether its output is shuffled once more, because a
-    union or a coalesce above it would take away the number of its bucket; ``reads``: the source
-    whose rows it alone gets, as they are, so that they can be packed where they are read;
-    ``gives``: whether its rows are the one output as they are, so that its own tasks write them.
+    ``behind``: by how many microseconds the fold's watermark is behind that of its sources.
+    ``native``: whether the fold follows Spark's watermark.
+    ``settle``: whether its output is shuffled once more. A task's number is its bucket, and a
+    union or a coalesce above the fold would change the numbers.
+    ``reads``: the source that only this fold reads, without code in between; the reader's tasks
+    pack its rows.
+    ``gives``: whether its rows are the only output, without code in between; the fold's own tasks
+    write them.
     """
 
     behind: int = 0
@@ -70,7 +73,7 @@ class FoldPin:
 
 @dataclass(frozen=True)
 class FoldFacts:
-    """A fold with what the plan around it tells."""
+    """A fold, and what was found in the plan around it."""
 
     use: FoldUse
     pin: FoldPin

@@ -1,9 +1,9 @@
-"""Find texts that Spark takes for the clock: ``timestamp'now'``, ``to_date('today')``.
+"""Find texts that Spark replaces by the current time: ``timestamp'now'``, ``to_date('today')``.
 
 Spark 4.3 knows five special values of dates and timestamps: epoch, now, today, tomorrow and
-yesterday. It puts a value in their place in two ways: the parser does so for a typed literal, and
-the first rule of the optimiser for a constant text that is cast. Texts in a column are never taken
-for one: Spark reads them as null, or fails under ANSI.
+yesterday. The parser replaces them in a typed literal, and the first rule of the optimiser replaces
+them in a constant text that is cast. Texts in a column are never replaced: Spark reads them as
+null, or fails under ANSI.
 """
 
 import re
@@ -23,12 +23,12 @@ _TYPED = re.compile(
 
 
 def typed_specials(sql: str) -> Iterator[str]:
-    """The special values among the typed literals of a text in SQL, as in ``date'today'``."""
+    """The special values among the typed literals of an SQL text, such as ``date'today'``."""
     return (found[2].lower() for found in _TYPED.finditer(sql))
 
 
 def cast_specials(before: Tree, after: Tree) -> Iterator[str]:
-    """The special values among the casts of a plan, before and after Spark's rule for them."""
+    """The special values among a plan's casts, found by comparing it before and after the rule."""
     if before.kind == "Cast" and after.kind == "Literal":
         if not str(after.fields.get("value")).startswith("1970-01-01"):
             text = str(before.children[0].fields.get("value")).strip().lower()

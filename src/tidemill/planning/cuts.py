@@ -1,8 +1,8 @@
-"""What a run has given after a batch, and how another run comes to exactly the same place.
+"""What a run has written after a batch, and how another run reaches exactly the same point.
 
-The rows that a run has given after a batch follow from two values alone, however its input was
-sliced: the frontiers it has read to, and Spark's watermark in that batch. Rows by themselves and
-folds follow the frontiers; Spark's own windows, joins and sessions follow the watermark, which lags
+The rows that a run has written after a batch depend on two values alone, however its input was
+sliced: the frontiers it has read to, and Spark's watermark in that batch. Row-wise code and folds
+follow the frontiers; Spark's own windows, joins and sessions follow the watermark, which lags
 behind: it is the watermark of the frontiers of the batch *before*. The two values are a *cut*.
 """
 
@@ -16,19 +16,19 @@ from tidemill.types import MILLISECOND
 
 @dataclass(frozen=True)
 class Cut:
-    """What was given after a batch: all that its frontiers and its watermark allow, no more."""
+    """A point in a run: all rows that these frontiers and this watermark allow are written."""
 
     frontiers: dict[str, int]
     watermark: int  # Spark's, ms
 
     def includes(self, now: BatchOffsets) -> bool:
-        """Whether all that a batch gives was given before the cut."""
+        """Whether all rows of a batch were written before the cut."""
         is_read = all(now.furthest(name) <= at for name, at in self.frontiers.items())
         return is_read and now.watermark <= self.watermark
 
     @property
     def order(self) -> tuple[int, int]:
-        """Cuts of one run, and of a run that goes on for it, lie in one line."""
+        """A sort key: the cuts of a run and of the run that recovers it have a total order."""
         return sum(self.frontiers.values()), self.watermark
 
 
@@ -54,21 +54,21 @@ class Delays:
 
 @dataclass(frozen=True)
 class Way:
-    """How the sources of a run come to its cuts.
+    """How the sources of a run reach its cuts.
 
-    All sources reach a step, and Spark has no batch left to make, before any source goes on.
+    No source goes beyond a step until all sources have reached it and Spark has no batch left.
     """
 
     steps: tuple[dict[str, int], ...]
-    whole: dict[str, list[tuple[int, int]]]  # stretches of a source that are one slice
+    whole: dict[str, list[tuple[int, int]]]  # ranges of a source that must be read as one slice
 
 
 def way_to(cuts: Iterable[Cut], delays: Delays) -> Way:
-    """Meet every cut in a batch of its own.
+    """Plan a batch that ends exactly at each cut.
 
-    One source is held where it allows the cut's watermark, until the others are at the cut. Then it
-    takes the rest of its way in one batch, and that batch has the cut's watermark. If that is the
-    watermark of the cut's own frontiers, Spark comes to it in a batch without rows.
+    One source is held where it allows the cut's watermark, until the other sources are at the cut.
+    Then it reads the rest in one batch, and that batch has the cut's watermark. If this is the
+    watermark of the cut's own frontiers, Spark reaches it in a batch without rows.
     """
     steps: list[dict[str, int]] = []
     whole: dict[str, list[tuple[int, int]]] = {}
@@ -83,7 +83,7 @@ def way_to(cuts: Iterable[Cut], delays: Delays) -> Way:
 
 
 def _held(before: dict[str, int] | None, cut: Cut, delays: Delays) -> tuple[str, int]:
-    """The source that takes its way last, and where it is held."""
+    """The source that reads last, and the frontier at which it is held until then."""
     turns = {
         source: min(end, delays.frontier(source, cut.watermark))
         for source, end in cut.frontiers.items()
@@ -105,9 +105,9 @@ def repeats_watermarks(
 ) -> bool:
     """Whether the batches from ``first`` on get their watermarks again after a restart.
 
-    Spark keeps the watermark itself over a restart, but not what each source has allowed: it rises
-    again only after every source has had a slice. ``whole``: at the end Spark must know as much of
-    the sources as if there had been no restart.
+    After a restart Spark knows its watermark, but not what each source has allowed: the watermark
+    rises again only after every source has had a slice. ``whole``: at the end Spark must know as
+    much about every source as if there had been no restart.
     """
     allowed: dict[str, int] = {}
     watermark = entries[first].watermark

@@ -1,6 +1,6 @@
-"""What late rows tell: how their delays spread, and which lateness would have kept how many.
+"""Statistics of late rows: a histogram of their delays, and which lateness would keep how many.
 
-Delays are whole microseconds of ``ingest − event``, sorted; rows are counted, never looked at.
+Delays are ``ingest − event`` in whole microseconds, sorted.
 """
 
 from bisect import bisect_right
@@ -13,7 +13,7 @@ from itertools import pairwise
 from tidemill.types import SECOND, micros_of
 
 SHARES = (Fraction(99, 100), Fraction(999, 1000), Fraction(1))
-"""The parts of all rows for which a lateness is proposed."""
+"""The shares of all rows for which a lateness is proposed."""
 
 _MINUTE, _HOUR, _DAY = 60 * SECOND, 3_600 * SECOND, 86_400 * SECOND
 _STEPS = (
@@ -27,14 +27,14 @@ _SECONDS_BELOW = 10 * _MINUTE
 
 @dataclass(frozen=True)
 class Keeping:
-    """A lateness, and the part of all rows that it would have kept at least."""
+    """A lateness, and the share of all rows that it would have kept at least."""
 
     share: Fraction
     lateness: timedelta
 
     @property
     def percent(self) -> float:
-        """The share as people say it."""
+        """The share in percent."""
         return float(self.share * 100)
 
 
@@ -77,7 +77,7 @@ def latenesses_to_keep(
 
 
 def round_up(micros: int) -> timedelta:
-    """The next length that is easy to read: whole seconds, from ten minutes on whole minutes."""
+    """Round up to a length that is easy to read: whole seconds, or minutes from ten minutes on."""
     unit = SECOND if micros < _SECONDS_BELOW else _MINUTE
     return timedelta(microseconds=-(-micros // unit) * unit)
 

@@ -1,4 +1,4 @@
-"""Where the columns of a plan come from: event times, bounds of windows, times of folds."""
+"""Find where a plan's time columns come from: event times, bounds of windows, times of folds."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ def fold_name(node: Tree, prefix: str = FOLD) -> str | None:
 
 
 def window_size(expression: Tree) -> timedelta | None:
-    """The size of the time window a struct is, or None if it is not one."""
+    """The size of a time window, if the expression is a window's struct; else None."""
     bounds = time_struct(expression)
     if bounds is None:
         return None
@@ -49,7 +49,7 @@ def time_struct(expression: Tree) -> tuple[Tree, Tree] | None:
 
 
 def unwrap(expression: Tree) -> Tree:
-    """The expression inside what only names or converts it."""
+    """The expression inside aliases and conversions."""
     while expression.kind in ("KnownNullable", "PreciseTimestampConversion", "Alias"):
         expression = expression.children[0]
     return expression
@@ -65,7 +65,7 @@ def source_of(leaf: Tree) -> str | None:
 
 
 def output_of(plan: Tree) -> Iterator[Tree]:
-    """The attributes a node gives out, as far as its JSON tells."""
+    """The attributes that a node outputs, as far as its JSON says."""
     for key in ("projectList", "aggregateExpressions", "output"):
         if plan.fields.get(key):
             yield from Tree("", {key: plan.fields[key]}, ()).expressions()
@@ -89,7 +89,7 @@ class Origin:
     column: str = ""
 
     def __str__(self) -> str:
-        """As facts keep it."""
+        """The text that PipelineFacts stores."""
         return f"fold:{self.fold}:{self.column}" if self.kind == "fold" else self.kind
 
 
@@ -139,31 +139,31 @@ class Lineage:
                 self.structs[attribute.expression_id] = attribute, use
 
     def _expand(self, node: Tree) -> None:
-        """A sliding window: the output's columns are computed in each projection alike."""
+        """A sliding window: every projection computes the output's columns in the same way."""
         first = Tree("", {"projection": node.fields["projections"][0]}, ()).expressions()
         for attribute, expression in zip(output_of(node), first, strict=False):
             if attribute.expression_id is not None and expression.kind != "AttributeReference":
                 self.definitions.setdefault(attribute.expression_id, expression)
 
     def _unite(self, node: Tree) -> None:
-        """A union's columns have the ids of its first side; the others must come from the same."""
+        """A union's columns have the ids of its first side; note the columns of the other sides."""
         for first, *others in zip(*(output_of(child) for child in node.children), strict=False):
             if first.expression_id is not None:
                 self.peers.setdefault(first.expression_id, []).extend(others)
 
     def below(self, node: Tree) -> "Lineage":
-        """As seen from a part of the plan: a union above gives its ids to what lies below it."""
+        """The lineage of a part of the plan, without the ids that a union above it reuses."""
         return Lineage(node, self.event_columns, self.uses)
 
     def known(self) -> dict[str, frozenset[Origin]]:
-        """The origins of the plan's own columns, where all could be found."""
+        """The origins of the plan's output columns, except those with an unknown origin."""
         found = {str(e.fields.get("name")): self.origins(e) for e in output_of(self.plan)}
         return {name: origins for name, origins in found.items() if _UNKNOWN not in origins}
 
     def mixed_times(self) -> Iterator[str]:
         """Columns of unions that are a known time on one side and something else on another.
 
-        Spark takes such a column for an event time, because the first side's is one.
+        Spark treats such a column as an event time, because it is one on the first side.
         """
         for node in self.plan.walk():
             if node.kind != "Union":
@@ -176,7 +176,7 @@ class Lineage:
                     yield str(columns[0].fields.get("name"))
 
     def origins(self, expression: Tree, depth: int = 0) -> frozenset[Origin]:
-        """What a column may be: one thing, or under a union several."""
+        """The origins of a column: one, or several below a union."""
         if depth > _DEEP:
             return frozenset((_UNKNOWN,))
         found = expression.expression_id
@@ -208,7 +208,7 @@ class Lineage:
         return _UNKNOWN if size is None else Origin(bound, size)
 
     def _window(self, expression: Tree) -> timedelta | None:
-        """The size of a window of an event time, of a fold's, or of other windows' times."""
+        """The size of a window over an event time, a fold's time or another window's bound."""
         while expression.kind in ("Alias", "AttributeReference"):
             found = expression.expression_id
             if expression.kind == "Alias":

@@ -1,8 +1,8 @@
-"""Operators one behind the other: how far a path looks in time, and how long it holds rows back.
+"""Chains of operators: how far a path looks in time, and how long it holds rows back.
 
-After watermark W an operator may still give rows with times down to W less its delay. Delays add up
-along a path: a fold works with W less the delays in front of it, and Spark's own watermark is held
-back by the delays of the folds in front of a native stateful operator (``spare``).
+After watermark W an operator may still output rows with times down to W less its delay. Delays add
+up along a path: a fold works with W less the delays in front of it, and Spark's own watermark is
+held back by the delays of the folds in front of a native stateful operator (``spare``).
 """
 
 from collections.abc import Iterator, Mapping
@@ -38,14 +38,17 @@ _SHUFFLES = ("RepartitionByExpression", "Aggregate", "Distinct", "Deduplicate")
 
 @dataclass(frozen=True)
 class Margin:
-    """How much input around an output's time its rows depend on; ``unbounded`` names who asks."""
+    """How much input before and after an output's time its rows depend on.
+
+    ``unbounded`` names the operators that have no bound.
+    """
 
     before: timedelta = timedelta()
     after: timedelta = timedelta()
     unbounded: tuple[str, ...] = ()
 
     def __add__(self, other: "Margin") -> "Margin":
-        """Of two operators one behind the other."""
+        """The margin of two operators, one behind the other."""
         return Margin(
             self.before + other.before,
             self.after + other.after,
@@ -53,7 +56,7 @@ class Margin:
         )
 
     def __or__(self, other: "Margin") -> "Margin":
-        """Of two operators side by side."""
+        """The margin of two operators side by side."""
         return Margin(
             max(self.before, other.before),
             max(self.after, other.after),
@@ -76,7 +79,7 @@ class Margin:
 
 @dataclass(frozen=True)
 class _Front:
-    """What may still come out of a part of the plan: delay, and whether Spark's clock rules."""
+    """By how much rows out of a part of the plan may be delayed, and whether Spark delays them."""
 
     delay: timedelta = timedelta()
     native: bool = False
@@ -111,7 +114,7 @@ class Paths:
         ]
 
     def _walk(self, node: Tree, exposed: bool) -> Iterator[tuple[Tree, FoldUse, bool]]:
-        """Every fold, and whether anything between it and the next shuffle renumbers tasks."""
+        """Every fold, and whether a node between it and the next shuffle renumbers tasks."""
         name = fold_name(node)
         if name is not None:
             yield node, self.uses[name], exposed
@@ -126,7 +129,7 @@ class Paths:
             yield from self._walk(child, exposed)
 
     def _behind(self, node: Tree, use: FoldUse) -> _Front:
-        """The delays in front of a fold, by the time it goes by."""
+        """The delays in front of a fold, found from where its time column comes from."""
         if use.delay is not None:
             native = any(is_native(below) for child in node.children for below in child.walk())
             return _Front(use.delay, native)
@@ -134,7 +137,7 @@ class Paths:
         return _Front(max(f.delay for f in fronts), any(f.native for f in fronts))
 
     def _time_of(self, node: Tree, use: FoldUse) -> frozenset[Origin]:
-        """Where the fold's time comes from: found by name in what the fold chose to read."""
+        """Where the fold's time comes from; found by its name in the columns the fold reads."""
         below = node.children[0].children[0]
         if below.children and fold_name(below.children[0], PREPARE) == use.name:
             below = below.children[0].children[0]
@@ -196,7 +199,7 @@ class Paths:
         )
 
     def margins(self, known: Mapping[str, frozenset[Origin]]) -> dict[str, Margin]:
-        """What the rows of this output depend on, by the column that is taken as their time."""
+        """The margins of this output's rows, for each column that may be their time."""
         found = dict.fromkeys(known, Margin())
         for column, origins in known.items():
             for origin in origins:
@@ -204,7 +207,7 @@ class Paths:
         return found
 
     def _margin(self, origin: Origin) -> Margin:
-        """The top fold by the column in question, everything below it at its widest."""
+        """The margin of the top fold for this column, plus the widest margins below it."""
         if origin.kind != "fold":
             return self._margin_below(self.plan)
         use = self.uses[origin.fold]
@@ -229,7 +232,7 @@ class Paths:
 
 
 def _reads(node: Tree) -> str | None:
-    """The source whose rows reach a fold with nothing but columns left out."""
+    """The source of a fold, if nothing but a choice of columns is between the two."""
     below = node.children[0].children[0].children[0]  # under the shuffle and the bucket
     if fold_name(below, PREPARE) is not None:
         below = below.children[0]

@@ -1,4 +1,4 @@
-"""The dry run: everything a backfill would do, as values. Explain and run use the same plan."""
+"""The plan of a run: everything it would do, as values. `plan` shows it, a run carries it out."""
 
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -17,7 +17,7 @@ _BASE_MEMORY = 1_500_000_000
 
 
 class Beginning(StrEnum):
-    """Where a run that goes on live begins."""
+    """Where a live run begins."""
 
     HISTORY = "history"  # with the archive, from the range's start
     EARLIEST = "earliest"  # with the log's first row
@@ -26,7 +26,7 @@ class Beginning(StrEnum):
 
 @dataclass(frozen=True)
 class BackfillRequest:
-    """What was asked for. Times carry a zone; what is None is decided by the plan."""
+    """What the user asked for. Times have a zone; the plan decides what is None."""
 
     pipeline: str
     range: TimeRange
@@ -39,14 +39,14 @@ class BackfillRequest:
     rate: int | None = None
     into: str | None = None
     allow_empty: bool = False
-    live: Beginning | None = None  # go on live; None: end with the range
+    live: Beginning | None = None  # where a live run begins; None: a backfill
     trigger: timedelta | None = None
-    append: bool = False  # write beside rows, and live runs, that are there already
+    append: bool = False  # write into a table that has rows of this range, or a live writer
 
 
 @dataclass(frozen=True)
 class SlicePlan:
-    """One slice: a half-open range of ingest time, with what each source is expected to give."""
+    """One slice: a half-open range of ingest time, with the expected rows of each source."""
 
     start: datetime
     end: datetime
@@ -64,7 +64,7 @@ class SlicePlan:
 
 @dataclass(frozen=True)
 class BackfillPlan:
-    """A plan that can be shown, or carried out as it is."""
+    """A plan that can be shown or carried out, unchanged."""
 
     request: BackfillRequest
     created: datetime
@@ -100,7 +100,7 @@ class BackfillPlan:
 
     @property
     def memory(self) -> int:
-        """Bytes of memory expected: what Spark needs anyway, and the largest slice unpacked."""
+        """Expected memory in bytes: what Spark always needs, plus the largest slice unpacked."""
         sizes = [sum(share.bytes for share in piece.shares.values()) for piece in self.slices]
         return _BASE_MEMORY + _UNPACKED * max(sizes, default=0)
 
@@ -130,7 +130,7 @@ class BackfillPlan:
         }
 
     def _seams(self) -> dict[str, Any]:
-        """Where each source of a run that goes on live leaves history, and enters its log."""
+        """Where each source of a live run leaves history, and at which positions its log begins."""
         legs = {name: pin.leg for name, pin in self.pins.items() if pin.leg is not None}
         if not legs:
             return {}

@@ -1,4 +1,4 @@
-"""From the range of the output to the range of the input that gives exactly it."""
+"""Compute the range of input that gives exactly the wanted range of output."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from tidemill.types import TimeRange
 
 @dataclass(frozen=True)
 class Margins:
-    """How much more input than output is read, and why."""
+    """How much input is read before and after the output's range, and why."""
 
     warm_up: timedelta
     look_ahead: timedelta
@@ -25,10 +25,11 @@ def find_margins(
     warm_up: timedelta | None,
     look_ahead: timedelta | None,
 ) -> Margins:
-    """The margins the code needs, or those the user said, or a PlanError that asks for them.
+    """The margins that the code needs, or those that the user gave.
 
-    ``time_columns`` are (output, sink's time column) pairs. What can be proved from the plan is
-    computed: row-wise code needs none, a time window its size. All else must be said.
+    ``time_columns`` are pairs of an output and its sink's time column. Margins that follow from the
+    plan are computed: row-wise code needs none, a time window needs its size. For all other code a
+    PlanError asks the user for them.
     """
     if warm_up is not None and look_ahead is not None:
         return Margins(warm_up, look_ahead, "as given")
@@ -64,7 +65,7 @@ def find_margins(
             f"what {names} look back and ahead",
         )
     size = sum((window.size for window in facts.windows), timedelta())
-    stacked = len(facts.windows) > 1  # a window of windows holds parts that began before it
+    stacked = len(facts.windows) > 1  # a window of windows has windows that began before it
     before = size if stacked or origins - {"window_start", "event_time"} else timedelta()
     after = size if stacked or origins - {"window_end"} or not origins else timedelta()
     return Margins(
@@ -77,7 +78,7 @@ def find_margins(
 def input_range(
     output: TimeRange, margins: Margins, lateness: timedelta, skew: timedelta
 ) -> TimeRange:
-    """The ingest times to read, for all sources alike; lateness and skew are their maxima."""
+    """The ingest times to read, the same for all sources; lateness and skew are the largest."""
     try:
         return TimeRange(
             output.start - margins.warm_up - skew, output.end + margins.look_ahead + lateness

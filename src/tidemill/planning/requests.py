@@ -1,4 +1,4 @@
-"""Requests from values as people give them: times and durations as text or as objects."""
+"""Make requests from the values that people give: times and durations as text or as objects."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -21,14 +21,14 @@ Length = timedelta | str
 
 @dataclass(frozen=True)
 class Goal:
-    """When a run without an end stops by itself, cleanly; what is None is no goal."""
+    """When a live run stops by itself, cleanly; None means: no such goal."""
 
     seconds: float | None = None
     frontier: int | None = None  # every row with an ingest time before it is committed
 
 
 def request(pipeline: str, start: When, end: When, **options: Any) -> BackfillRequest:
-    """A request from values as people give them."""
+    """A request for a backfill, from the values that people give."""
     for name in ("slice", "warm_up", "look_ahead"):
         if options.get(name) is not None:
             options[name] = parse_duration(options[name])
@@ -47,7 +47,7 @@ def request(pipeline: str, start: When, end: When, **options: Any) -> BackfillRe
 def run_request(
     pipeline: str, start: When | None, begin: str = "latest", **options: Any
 ) -> BackfillRequest:
-    """A request for a run that goes on live, from values as people give them."""
+    """A request for a live run, from the values that people give."""
     if begin not in ("latest", "earliest"):
         raise PlanError(
             f"a run begins at 'latest' or 'earliest', not at {begin!r}", fix="or give --from"
@@ -61,17 +61,17 @@ def run_request(
 
 @dataclass(frozen=True)
 class Until:
-    """When a run without an end stops by itself: after a while, at a frontier, caught up."""
+    """When a live run stops by itself: after a time, at a frontier, or when it has caught up."""
 
     length: Length | None = None
     moment: When | None = None
     caught_up: bool = False
 
     def goal(self, now: datetime, complete: int | None = None) -> Goal:
-        """What the driver watches. Caught up: with all that the log had when the run began.
+        """The goal for the driver. Caught up means: all is read that the log had at ``now``.
 
-        A log that says itself how far it is ``complete`` (µs) may stay there for ever: the run is
-        caught up there, not when the clock has come by.
+        If the log itself says up to which time (µs) it is ``complete``, the run has caught up
+        there, because such a log may stay behind the clock for ever.
         """
         moments = [] if self.moment is None else [to_micros(_moment(self.moment))]
         if self.caught_up:

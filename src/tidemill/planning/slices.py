@@ -1,8 +1,8 @@
-"""Where history is cut: one list of boundaries, shared by all sources of a run.
+"""Cut history into slices: one list of boundaries, shared by all sources of a run.
 
-Slice width trades memory against overhead and never touches correctness (the slicing law), so
-these functions only have to keep three promises: boundaries rise, they cover the span, and no
-slice is wider than ``max_misalignment``.
+The width of slices is a trade of memory against overhead and never changes the rows (the slicing
+law). So these functions only have to keep three promises: boundaries rise, they cover the span, and
+no slice is wider than ``max_misalignment``.
 """
 
 from collections.abc import Iterable
@@ -37,8 +37,9 @@ def cut_by_rows(
 ) -> tuple[int, ...]:
     """Cut so that a slice holds about ``rows`` rows of all sources together.
 
-    Extents are taken as evenly dense. A slice ends at the latest at the next multiple of
-    ``limit`` since the epoch, so it never gets wider, and slices of sparse data begin at the hour.
+    The rows of an extent are assumed to be spread evenly. A slice ends at the latest at the next
+    multiple of ``limit`` since the epoch. So no slice is wider than ``limit``, and slices of sparse
+    data begin at full hours.
     """
     if rows <= 0:
         raise PlanError(f"--slice-rows {rows} is not a positive number of rows")
@@ -69,7 +70,7 @@ def _floor(micros: float) -> int:
 
 
 def _segments(extents: Iterable[Extent], start: int, end: int) -> list[tuple[int, int, float]]:
-    """The span as stretches of even density (rows per microsecond), in order, without gaps."""
+    """The span as segments of even density (rows per microsecond), in order, without gaps."""
     changes: dict[int, float] = {start: 0.0, end: 0.0}
     for extent in extents:
         first, last = _floor(extent.first), _floor(extent.last) + MILLISECOND

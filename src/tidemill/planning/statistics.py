@@ -1,4 +1,4 @@
-"""What metadata tells of an archive: how many rows lie between which ingest times."""
+"""Statistics of an archive from its metadata: how many rows lie between which ingest times."""
 
 from bisect import bisect_right
 from collections.abc import Sequence
@@ -10,9 +10,9 @@ from tidemill.types import MILLISECOND
 
 @dataclass(frozen=True)
 class Extent:
-    """Rows of one file, or of one row group of it, with the ingest times they lie between.
+    """The rows of one file, or of one of its row groups, with their first and last ingest time.
 
-    Both ends are inclusive, as Parquet and Iceberg keep them; microseconds.
+    Both times are inclusive, as in Parquet and Iceberg, and in microseconds.
     """
 
     file: str
@@ -49,7 +49,7 @@ class SourceStatistics:
 
     @property
     def span(self) -> tuple[int, int] | None:
-        """Whole milliseconds that hold every row, or None if there is none."""
+        """The range of whole milliseconds that holds every row, or None if there are no rows."""
         if not self.extents:
             return None
         first = min(extent.first for extent in self.extents)
@@ -57,9 +57,9 @@ class SourceStatistics:
         return first // MILLISECOND * MILLISECOND, (last // MILLISECOND + 1) * MILLISECOND
 
     def shares(self, boundaries: Sequence[int]) -> list[Share]:
-        """Rows and bytes per slice; an extent across boundaries is spread evenly over them.
+        """Rows and bytes per slice; an extent across boundaries is spread evenly over its slices.
 
-        They are whole numbers that sum to the rows and bytes within the boundaries.
+        The shares are whole numbers, and their sum is the rows and bytes within the boundaries.
         """
         count = len(boundaries) - 1
         rows, size = [0.0] * count, [0.0] * count
@@ -76,5 +76,5 @@ class SourceStatistics:
 
 
 def _whole(parts: Sequence[float]) -> list[int]:
-    """Whole numbers with the sum of the parts: the sums so far are rounded, not the parts."""
+    """Round to whole numbers without changing the sum: running sums are rounded, not the parts."""
     return [high - low for low, high in pairwise(map(round, accumulate(parts, initial=0.0)))]

@@ -1,1 +1,1 @@
-"""Records of a log, decoded: DDL, JSON, Avro, CSV."""
+"""Decode the records of a log: JSON, Avro, CSV, and the DDL of their columns."""

@@ -48,7 +48,7 @@ class AvroDecoder:
             record = fastavro.schemaless_reader(data, self._schema, None)
         except UnicodeDecodeError:
             raise Undecodable("not Avro: text is not UTF-8") from None
-        except Exception:  # the library promises no kind of error, and its texts hold addresses
+        except Exception:  # the library documents no errors, and its messages hold addresses
             raise Undecodable("not Avro: malformed or cut off") from None
         if data.tell() != len(value):
             raise Undecodable(f"not Avro: {len(value) - data.tell()} bytes after the record")

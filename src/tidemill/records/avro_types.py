@@ -1,7 +1,7 @@
-"""Avro schemas: the columns that follow from one, and how plain Avro values become theirs.
+"""Avro schemas: their columns, and how plain Avro values become values of these columns.
 
-Logical types are ours to read: dates, times and decimals come as the integers and bytes that
-stand in the record, exact. A logical type we do not know is its plain type, as Avro demands.
+We read logical types ourselves: the library returns the integers and bytes of dates, times and
+decimals, which are exact. An unknown logical type is read as its plain type, as Avro demands.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _MAX_PRECISION = 38
 
 @dataclass(frozen=True)
 class AvroType:
-    """A column's type, and what makes its values from plain Avro ones; None: nothing to do."""
+    """A column's type, and the function that converts plain Avro values; None: no conversion."""
 
     kind: pa.DataType
     read: Callable[[Any], Any] | None = None
@@ -80,7 +80,7 @@ def plain_schema(schema: Any) -> Any:
 
 
 class _Schema:
-    """One walk through a schema: names are known from where they are defined on."""
+    """Walks through a schema once; a named type can be used after its definition."""
 
     def __init__(self) -> None:
         self._named: dict[str, AvroType | None] = {}  # None: still being read
@@ -157,7 +157,7 @@ class _Schema:
         return AvroType(kind, read)
 
     def _union(self, branches: list[Any], path: str, space: str) -> AvroType:
-        """A value or null; of several types only numbers that fit into one."""
+        """A type or null; several types are allowed only for numbers that fit into one type."""
         some = [branch for branch in branches if branch != "null"]
         for names, wide in _WIDER:
             if len(some) == 2 and all(isinstance(b, str) and b in names for b in some):

@@ -1,7 +1,7 @@
-"""Decode CSV: a header, then records; each has its verdict from its own text alone.
+"""Decode CSV: a header, then records. A record's verdict depends on its own text alone.
 
-Values are as strict as JSON's: nothing is guessed. An empty field is null, also of a text column.
-Times are written as in JSON records, ISO 8601 or epoch milliseconds.
+Values are read as strictly as in JSON: nothing is guessed. An empty field is null, also in a text
+column. Times are written as in JSON records: ISO 8601 or epoch milliseconds.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _FLAGS = {"true": True, "false": False}
 _CHUNK = 20_000
 
 Line = tuple[list[str] | None, bytes, str]
-"""The fields of a record (None: it is not one), its bytes, and why."""
+"""The fields of a record (None if it cannot be read), its bytes, and the reason."""
 
 
 class CsvDecoder:
@@ -35,7 +35,7 @@ class CsvDecoder:
         self.columns, self.zone = columns, zone
 
     def decode(self, lines: Iterator[bytes], required: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Batches of rows with notes; ``required`` columns must stand in the header."""
+        """Batches of rows with note columns; the header must have the ``required`` columns."""
         records = _records(lines)
         places, width = self._header(next(records, None), required)
         chunk: list[Line] = []
@@ -88,7 +88,7 @@ def _of_width(record: Line, width: int) -> Line:
 
 
 def _without(rows: pa.RecordBatch, dead: dict[int, str]) -> pa.RecordBatch:
-    """A row that cannot be decoded has null columns."""
+    """Set all columns of rows that cannot be decoded to null."""
     order = pa.array([None if n in dead else n for n in range(len(rows))], pa.int64())
     return rows.take(order)
 
@@ -121,14 +121,14 @@ def _records(lines: Iterator[bytes]) -> Iterator[Line]:
         raw = b"".join(taken).rstrip(b"\r\n")
         if odd:
             yield None, raw, "not CSV: not UTF-8"
-        elif fields:  # an empty line is nothing
+        elif fields:  # an empty line is skipped
             yield fields, raw, ""
 
 
 def read_column(
     texts: list[str | None], kind: pa.DataType, zone: str
 ) -> tuple[pa.Array, dict[int, str]]:
-    """The values of one column, and why some have none."""
+    """The values of one column, and the reasons of values that cannot be read, by index."""
     fast = _at_once(texts, kind, zone)
     if fast is not None:
         return fast, {}
@@ -144,7 +144,7 @@ def read_column(
 
 
 def _at_once(texts: list[str | None], kind: pa.DataType, zone: str) -> pa.Array | None:
-    """The column if every value is as plain as can be; what it gives is what the rule gives."""
+    """A fast way for columns of plain values, with the same result; None if it does not apply."""
     if pa.types.is_string(kind):
         return pa.array(texts, kind)
     if pa.types.is_timestamp(kind):
@@ -177,7 +177,7 @@ def _is_epoch(text: str) -> bool:
 
 
 def _reader(kind: pa.DataType, zone: str) -> Callable[[str], Any]:
-    """The rule for one value: from text to what JSON would have had in its place."""
+    """The function that reads one text of a column, as strictly as JSON values are read."""
     if pa.types.is_timestamp(kind):
         return lambda text: read_time(int(text) if _is_epoch(text) else text, kind, zone)
     if pa.types.is_date(kind):

@@ -39,7 +39,9 @@ _ALIASES = {
     "dec": "decimal",
     "numeric": "decimal",
 }
-_TYPES = {*_SIMPLE, *_ALIASES, "decimal", "array", "map", "struct"}
+TYPE_NAMES = frozenset((*_SIMPLE, *_ALIASES))
+"""The names of types without parameters."""
+_TYPES = {*TYPE_NAMES, "decimal", "array", "map", "struct"}
 _LIMITED_TEXT = {"char", "character", "varchar"}
 _MAX_PRECISION = 38
 _MAX_DEPTH = 50
@@ -57,8 +59,13 @@ _TOKEN = re.compile(
 
 
 def parse_columns(text: str, where: str = "") -> pa.Schema:
-    """The columns of a DDL text; ``where`` names the place it was written in errors."""
+    """The columns of a DDL text; errors say ``where`` the text was written."""
     return pa.schema(_Ddl(text, where).columns())
+
+
+def parse_type(text: str) -> pa.DataType:
+    """The type that a DDL text names; nothing may follow it."""
+    return _Ddl(text, "").only_type()
 
 
 def write_columns(columns: pa.Schema) -> str:
@@ -90,12 +97,12 @@ class _Token(NamedTuple):
 
     @property
     def keyword(self) -> str:
-        """The word in lower case, empty for everything else: keywords know no case."""
+        """The word in lower case; empty for other tokens."""
         return self.text.lower() if self.kind == "word" else ""
 
 
 class _Ddl:
-    """A reader of one text, from left to right."""
+    """Parses one text from left to right."""
 
     def __init__(self, text: str, where: str) -> None:
         self._where = where
@@ -108,6 +115,13 @@ class _Ddl:
         if self._ahead.kind == "end":
             self._refuse("no columns are written", "write for example 'id long, at timestamp'")
         return self._fields("end", "")
+
+    def only_type(self) -> pa.DataType:
+        """One type; nothing may follow it."""
+        kind = self._type()
+        if self._ahead.kind != "end":
+            self._refuse(f"{self._found()} after the type", "write one type, such as array<string>")
+        return kind
 
     def _split(self, text: str) -> list[_Token]:
         tokens, at, end = [], 0, len(text.rstrip())
@@ -135,14 +149,14 @@ class _Ddl:
         return token
 
     def _takes(self, mark: str) -> bool:
-        """Whether the mark comes next; it is then taken."""
+        """Whether this mark comes next; if so, it is consumed."""
         if self._ahead != _Token("mark", mark):
             return False
         self._next += 1
         return True
 
     def _fields(self, last_kind: str, last: str) -> list[pa.Field]:
-        """Columns, or the fields of a struct, up to and with the token that ends them."""
+        """Columns, or the fields of a struct, up to the token that ends them, which is consumed."""
         fields: list[pa.Field] = []
         while True:
             fields.append(self._field({field.name.lower() for field in fields}))

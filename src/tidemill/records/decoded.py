@@ -1,4 +1,4 @@
-"""What a decoder gives for a batch of records: rows, and why some have none."""
+"""The result of decoding a batch of records: rows, and the reasons of undecodable records."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tidemill.rows.columns import EXTRA, RAW, REASON
 NOTE_COLUMNS = pa.schema(
     [pa.field(RAW, pa.binary()), pa.field(REASON, pa.string()), pa.field(EXTRA, pa.string())]
 )
-"""The columns that stand after the decoded ones."""
+"""The columns that come after the decoded ones."""
 
 NO_VALUE = "no value"
 """The reason of a tombstone."""
@@ -21,25 +21,25 @@ _SHORT = 200
 
 
 class UnreadableFile(Exception):
-    """A file cannot be read, now or ever: a fact about the request, not a failure of the run."""
+    """A file cannot be read and never will be: the fault of the request, not of the run."""
 
 
 class Undecodable(Exception):
-    """A record, or a part of one, is not what its column says; ``path`` leads to the part."""
+    """A record, or the part of it at ``path``, does not fit its column."""
 
     def __init__(self, reason: str, path: tuple[str | int, ...] = ()) -> None:
-        """Know the place later: the parts around a value add themselves with :meth:`within`."""
+        """``path`` may be incomplete: the containers of a value extend it with :meth:`within`."""
         self.reason = reason
         self.path = path
         super().__init__(reason)
 
     def within(self, part: str | int) -> Undecodable:
-        """The same, seen from the container that holds the value at this name or index."""
+        """The same error, seen from the container that has the value at this name or index."""
         return Undecodable(self.reason, (part, *self.path))
 
     @property
     def text(self) -> str:
-        """The reason as a dead row carries it."""
+        """The reason as it is written into a dead row."""
         steps = (f"[{part}]" if isinstance(part, int) else f".{part}" for part in self.path)
         place = "".join(steps).removeprefix(".")
         full = f"{place}: {self.reason}" if self.path else self.reason
@@ -55,7 +55,7 @@ class Decoded:
     extras: dict[int, str] = field(default_factory=dict)
 
     def with_notes(self, values: Sequence[bytes | None]) -> pa.RecordBatch:
-        """The rows with the three columns that say what the others do not hold."""
+        """The rows with three more columns: raw bytes, reason, and other fields."""
         count = len(values)
         raw = {index: values[index] for index in self.reasons}
         notes = [

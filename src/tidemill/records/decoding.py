@@ -1,8 +1,8 @@
-"""From a log's records to columns: one decoder, one verdict per record, for live and archive.
+"""Decode a log's records to columns: one decoder and one verdict per record, for every run.
 
-The verdict depends on the record alone, never on its neighbours in a batch: so a live run, the
-archive run and a backfill agree on every dead row. No Spark and no Kafka here; the parsers are
-loaded when a format that needs them is first decoded.
+The verdict depends on the record alone, never on its neighbours in a batch. So a live run, the
+archive run and a backfill agree on every dead row. This module needs no Spark and no Kafka, and
+imports a parser only when its format is first decoded.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ _RESERVED = {RAW, REASON, EXTRA, META, MARK}
 
 @dataclass(frozen=True)
 class Format:
-    """How a topic's records are written. Stands in the manifest, travels to executors.
+    """How a topic's records are written. It is part of the manifest and is sent to executors.
 
-    ``columns`` is Spark DDL (empty for ``raw``; ignored for ``avro``, whose schema says it all),
-    ``zone`` the zone of JSON times that state none. ``framed`` values begin with the five bytes of
-    a schema registry, which are skipped: the id is not looked at, one schema reads all records.
+    ``columns`` is Spark DDL (empty for ``raw``; ignored for ``avro``, which has its schema), and
+    ``zone`` is the zone of JSON times that state none. ``framed`` values begin with the five bytes
+    of a schema registry. These are skipped without reading the id: one schema reads all records.
     """
 
     kind: str
@@ -47,7 +47,7 @@ class Format:
     framed: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse what no record could be decoded with."""
+        """Refuse a format with which no record could be decoded."""
         if self.kind not in _KINDS:
             raise ConfigError(
                 f"{self.kind!r} is not a format of records", fix=nearest(self.kind, _KINDS)
@@ -63,7 +63,7 @@ class Format:
 
 @lru_cache(maxsize=64)
 def arrow_schema(form: Format) -> pa.Schema:
-    """The decoded columns, with Spark's Arrow types. Loads no parser."""
+    """The decoded columns, with Spark's Arrow types. No parser is imported."""
     if form.kind == "raw":
         return pa.schema([("key", pa.binary()), ("value", pa.binary())])
     if form.kind == "avro":
@@ -92,9 +92,9 @@ def decode(
 ) -> pa.RecordBatch:
     """One row per record, in order: :func:`arrow_schema`, then ``_raw``, ``_reason``, ``_extra``.
 
-    A record that cannot be decoded has null columns, its reason, and its value's bytes as raw (a
-    tombstone has none). Never raises for what a record holds. Text and bytes of one call must stay
-    below 2 GiB a column.
+    A record that cannot be decoded has null columns, a reason, and its value's bytes as raw (a
+    tombstone has none). This function never raises because of a record's content. The text and
+    bytes of one call must stay below 2 GiB per column.
     """
     if form.kind == "raw":
         arrays = [pa.array(keys, pa.binary()), pa.array(values, pa.binary())]
@@ -126,7 +126,7 @@ class _Decoder(Protocol):
 
 @lru_cache(maxsize=16)
 def _decoder(form: Format) -> _Decoder:
-    """The parser for a format; building it costs more than a batch."""
+    """The parser for a format; it is cached, because building it costs more than a batch."""
     return _loaded(_DECODERS[form.kind], form)
 
 
@@ -159,7 +159,7 @@ def _loaded(build: Callable[[Format], _Decoder], form: Format) -> _Decoder:
 
 
 def _refuse_keys(columns: pa.Schema) -> None:
-    """An object's keys are text, and text is no number."""
+    """Refuse map columns whose keys are not strings: the keys of a JSON object are strings."""
     for field in columns:
         if _has_other_keys(field.type):
             raise ConfigError(

@@ -1,7 +1,8 @@
-"""Columns of JSON records as typed parsing gives them: what to ask of the parser, what to build.
+"""Columns of JSON records for typed parsing: the type for the parser, and the Arrow array.
 
-Each kind of column has the ``type`` the parser is to hold values to, and ``build`` makes the Arrow
-array of many values and names those that only the rule (``json_records``) can judge.
+Each kind of column has the ``type`` that the parser checks values against. Its ``build`` makes an
+Arrow array of many values, and returns the indexes of values that only the slow rule
+(``json_records``) can judge.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from tidemill.records.json_values import LARGEST_FLOAT, has_struct, is_known, re
 
 
 class _Plain:
-    """Values that Arrow takes as typed parsing gives them."""
+    """Values that Arrow accepts as the typed parser returns them."""
 
     has_untyped = False
 
@@ -38,7 +39,7 @@ class _Plain:
 
 
 class _Time:
-    """Times: text or milliseconds, read as a column."""
+    """Times, as text or milliseconds; the whole column is read at once."""
 
     has_untyped = False
     type = str | Annotated[int, msgspec.Meta(ge=FIRST_MILLIS, le=LAST_MILLIS)]
@@ -52,7 +53,7 @@ class _Time:
 
 
 class _Date:
-    """Dates: text, read as a column."""
+    """Dates, as text; the whole column is read at once."""
 
     has_untyped = False
     type = str
@@ -62,7 +63,7 @@ class _Date:
 
 
 class _Untyped:
-    """Values read by the rule itself: decimals, maps, arrays of anything but plain values."""
+    """Values that the slow rule reads: decimals, maps, arrays of values that are not plain."""
 
     has_untyped = True
     type = Any
@@ -98,11 +99,11 @@ class StructColumn:
 
     @property
     def open_type(self) -> Any:
-        """As :attr:`type`, but other fields are passed over; those of structs inside are not."""
+        """Like :attr:`type`, but unknown fields are ignored, except inside nested structs."""
         return self.type_with((), is_open=True)
 
     def type_with(self, others: Sequence[str], *, is_open: bool = False) -> Any:
-        """As :attr:`type`, with these fields beside it: ``o0``, ``o1`` …, of any type."""
+        """Like :attr:`type`, with more fields of any type, named ``o0``, ``o1`` and so on."""
         known = [(f"f{index}", _optional(part), None) for index, part in enumerate(self._parts)]
         more = [(f"o{index}", Any, msgspec.UNSET) for index in range(len(others))]
         names = {f"f{index}": field.name for index, field in enumerate(self._fields)}
@@ -112,7 +113,7 @@ class StructColumn:
         )
 
     def arrays(self, rows: list[Any]) -> tuple[list[pa.Array], set[int]]:
-        """A column per field, and the indexes of rows that some column could not take."""
+        """A column per field, and the indexes of rows that did not fit some column."""
         arrays, surprises = [], set()
         for get, part in zip(self._getters, self._parts, strict=True):
             array, bad = part.build(list(map(get, rows)))

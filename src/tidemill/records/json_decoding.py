@@ -1,8 +1,9 @@
-"""Decode JSON records fast: typed parsing into columns; what surprises is judged by the rule.
+"""Decode JSON records fast, by typed parsing into columns; other records go to the slow rule.
 
-A record that typed parsing takes fits all columns and has no other fields, so the rule
-(``json_records``) would give the same. Every other record goes to the rule, alone. Names of other
-fields are learnt from the first records that have them, and parsed beside the columns from then on.
+A record that the typed parser accepts fits all columns and has no other fields, so the slow rule
+(``json_records``) would return the same. Every other record is read by the slow rule. The names of
+other fields are learnt from the first records that have them; from then on the typed parser reads
+these fields, too.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from tidemill.records.json_records import JsonRecords, may_be_deep
 from tidemill.records.json_values import number
 
 _MOST_LEARNT = 32
-_CHUNK = 4096  # what a core's cache holds of parsed records
+_CHUNK = 4096  # so many parsed records fit into a core's cache
 
 
 class JsonDecoder:
@@ -83,12 +84,12 @@ class JsonDecoder:
         return rows, surprises, extras
 
     def _text_beside(self, row: Any) -> str | None:
-        """The other fields of a record that was parsed with them."""
+        """The other fields of a record that the typed parser has read, as JSON text."""
         found = {name: get(row) for name, get in self._others.items()}
         return self._rule.text({n: v for n, v in found.items() if v is not msgspec.UNSET})
 
     def _learn(self, value: bytes | None) -> str | None:
-        """The record's other fields; records after it are parsed with fields of these names."""
+        """The record's other fields as JSON text; the typed parser will know their names, too."""
         others = self._rule.others(value)
         extra = self._rule.text(others)
         names = list(dict.fromkeys([*self._others, *others]))
@@ -100,7 +101,7 @@ class JsonDecoder:
         return extra
 
     def _parse_shallow(self, value: bytes | None) -> Any:
-        """Untyped parts nest as they like: what may be too deep is the rule's."""
+        """Parse, but leave records that may be nested too deeply to the slow rule."""
         if value is None or may_be_deep(value):
             raise TypeError
         return self._parse(value)
@@ -112,7 +113,7 @@ class JsonDecoder:
         surprises: list[int],
         extras: dict[int, str],
     ) -> Decoded:
-        """Put the rule's rows in the places of the surprising records."""
+        """Read the remaining records by the slow rule, and put their rows in place."""
         reasons: dict[int, str] = {}
         rows: list[dict[str, Any]] = []
         order = list(range(len(values)))

@@ -1,6 +1,6 @@
-"""The rule for JSON: what one record is, column by column, or why it cannot be decoded.
+"""The rule for JSON: the columns of one record, or the reason why it cannot be decoded.
 
-This is the verdict. ``json_decoding`` only finds the same faster for records without surprises.
+This rule defines the verdict. ``json_decoding`` only gets the same result faster for most records.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class JsonRecords:
     """Reads records one at a time. A record's outcome depends on its bytes alone."""
 
     def __init__(self, columns: pa.Schema, zone: str) -> None:
-        """Fix the columns, and the zone of times that state none."""
+        """``zone`` is the zone of times that state none."""
         self._parse = msgspec.json.Decoder(float_hook=number).decode
         self._write = msgspec.json.Encoder(decimal_format="number", order="sorted").encode
         self._columns = [
@@ -53,16 +53,16 @@ class JsonRecords:
         return row, self.text(others)
 
     def others(self, value: bytes | None) -> dict[str, Any]:
-        """Only the record's other fields; a record that is none raises."""
+        """Only the record's other fields; raises if the value is not a record."""
         return self._others(self._object(value))
 
     def _others(self, record: dict[str, Any]) -> dict[str, Any]:
         return {name: found for name, found in record.items() if name not in self._names}
 
     def text(self, others: dict[str, Any]) -> str | None:
-        """Sorted, numbers as exact as they came: the same text for the same fields.
+        """The fields as JSON, sorted and with exact numbers: equal fields have equal text.
 
-        A number beyond a double anywhere in them raises.
+        Raises if there is a number that is too large for a double.
         """
         for name, found in others.items():
             inside(name, check_numbers, found)
@@ -77,7 +77,7 @@ class JsonRecords:
             found = self._parse(value)
         except UnicodeDecodeError:
             raise Undecodable("not JSON: not UTF-8") from None
-        except msgspec.ValidationError:  # all that untyped parsing can object to
+        except msgspec.ValidationError:  # untyped parsing raises it only for such numbers
             raise Undecodable("number of too many digits") from None
         except msgspec.DecodeError as error:
             reason = str(error).removeprefix("JSON is malformed: ")
@@ -88,12 +88,12 @@ class JsonRecords:
 
 
 def may_be_deep(value: bytes) -> bool:
-    """Whether the record has brackets enough to be nested too deep."""
+    """Whether the record has enough brackets to be nested too deeply."""
     return value.count(b"[") + value.count(b"{") > MAX_DEPTH
 
 
 def _depth(value: bytes) -> int:
-    """How deep brackets are nested: asked before parsing, whose limit depends on our own stack."""
+    """How deep brackets are nested. The parser's own limit would depend on our stack."""
     if not may_be_deep(value):
         return 0
     depth = deepest = 0

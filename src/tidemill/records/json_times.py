@@ -1,9 +1,9 @@
 """Times and dates as JSON records carry them: ISO 8601 text, or epoch milliseconds.
 
 A time is ``2026-03-01T12:30[:15[.123…]]`` (or a space for the ``T``), with ``Z``, ``+01``,
-``+0100``, ``+01:00`` or without a zone; digits after the microseconds are cut off. Times lie in the
-years 1 to 9999, in UTC. :func:`time_column` reads many values at once and gives for each what
-:func:`read_time` gives for it alone.
+``+0100``, ``+01:00`` or without a zone; digits after the microseconds are cut off. Times must be in
+the years 1 to 9999, in UTC. :func:`time_column` reads many values at once; for each value it has
+the same result as :func:`read_time`.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ _TIME = re.compile(
     re.ASCII,
 )
 _DATE = re.compile(r"(\d{4})-(\d\d)-(\d\d)", re.ASCII)
-_FEW = 256  # below this, looking for the one odd value costs more than reading each
+_FEW = 256  # below this, a search for the odd value costs more than reading each value
 
 Column = tuple[pa.Array, list[int]]
 """The values, and the indexes of those that could not be read (null there)."""
 
 
 def read_time(value: str | int, kind: pa.DataType, zone: str) -> int:
-    """Microseconds since the epoch; for a type without a zone, of the clock on the wall."""
+    """Microseconds since the epoch; for a type without a zone, as if the local time were UTC."""
     if isinstance(value, int):
         if not FIRST_MILLIS <= value <= LAST_MILLIS:
             raise _outside()
@@ -77,7 +77,7 @@ def _outside() -> Undecodable:
 
 
 def read_date(text: str) -> date:
-    """A date; text with anything beside it is not one."""
+    """A date; the text must hold nothing else."""
     found = _DATE.fullmatch(text)
     try:
         if found is not None:
@@ -105,7 +105,7 @@ def _column(
     at_once: Callable[[list[Any]], pa.Array | None],
     one: Callable[[Any], Any],
 ) -> Column:
-    """All at once if all have one common form; else halves, so that an odd value costs little."""
+    """Read all values at once if all have the same form; else try halves, then single values."""
     if (read := at_once(values)) is not None:
         return read, []
     if len(values) > _FEW:
@@ -124,7 +124,7 @@ def _column(
 
 
 def _times(values: list[Any], kind: pa.DataType, zone: str) -> pa.Array | None:
-    """The column, if all values have the form of the first and are times."""
+    """The column, if all values are times in the form of the first one; else None."""
     first = next((value for value in values if value is not None), None)
     try:
         if first is None or isinstance(first, int):
@@ -143,7 +143,7 @@ def _times(values: list[Any], kind: pa.DataType, zone: str) -> pa.Array | None:
 
 
 def _parse(texts: pa.Array, zone: str | None) -> pa.Array | None:
-    """The times, by Arrow's own parser: as strict as ours, if the texts are long enough."""
+    """Read times with Arrow's parser, which is as strict as ours if the texts are long enough."""
     shortest = len("2026-01-01T12:30" if zone is None else "2026-01-01T12:30:15Z")
     if pc.min(pc.binary_length(texts)).as_py() < shortest:
         return None  # Arrow would also take a date, and an hour without minutes

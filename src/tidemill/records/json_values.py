@@ -1,4 +1,4 @@
-"""How a JSON value becomes a column's: no coercion, nothing lost, or :class:`Undecodable`."""
+"""Convert a JSON value to a column's type without loss, or raise :class:`Undecodable`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tidemill.records.decoded import Undecodable
 from tidemill.records.json_times import read_date, read_time
 
 Reader = Callable[[Any], Any]
-"""From a JSON value that is not null to what Arrow takes for the column's type."""
+"""A function from a JSON value that is not null to a value that Arrow accepts for the column."""
 
 LARGEST_FLOAT = 3.4028234663852886e38
 _DECIMAL = re.compile(r"-?\d+(\.\d+)?([eE][+-]?\d+)?", re.ASCII)
@@ -26,7 +26,7 @@ _NEXT_TO_NOTHING = "1E-1999999999999999997"
 def number(text: str) -> Decimal:
     """A number with a fraction or an exponent, exact.
 
-    An exponent beyond what ``Decimal`` has leaves zero, infinity, or something next to nothing.
+    If ``Decimal`` cannot hold the exponent, the result is zero, infinity or a tiny number.
     """
     try:
         return Decimal(text)
@@ -39,7 +39,7 @@ def number(text: str) -> Decimal:
 
 
 def reader_of(kind: pa.DataType, zone: str) -> Reader:
-    """What reads values of a column of this type."""
+    """The function that reads values of a column of this type."""
     if pa.types.is_struct(kind):
         return _struct(kind, zone)
     if pa.types.is_list(kind):
@@ -63,14 +63,14 @@ def reader_of(kind: pa.DataType, zone: str) -> Reader:
 
 
 def has_struct(kind: pa.DataType) -> bool:
-    """Whether fields that no column takes can hide in values of this type."""
+    """Whether values of this type can hold fields that have no column."""
     if pa.types.is_list(kind):
         return has_struct(kind.value_type)
     return has_struct(kind.item_type) if pa.types.is_map(kind) else pa.types.is_struct(kind)
 
 
 def is_known(value: Any, kind: pa.DataType) -> bool:
-    """Whether every field inside the value, which fits the type, has a place in it."""
+    """Whether the type has every field of the value; the value must fit the type."""
     if value is None or not has_struct(kind):
         return True
     if pa.types.is_list(kind):
@@ -82,7 +82,7 @@ def is_known(value: Any, kind: pa.DataType) -> bool:
 
 
 def inside(part: str | int, read: Reader, value: Any) -> Any:
-    """Read a part of a container, so that a verdict tells where it was found."""
+    """Read a part of a container; an error gets the part's name or index into its path."""
     try:
         return read(value)
     except Undecodable as verdict:
@@ -202,7 +202,7 @@ def _struct(kind: pa.DataType, zone: str) -> Reader:
 
 
 def check_numbers(value: Any) -> None:
-    """Refuse a number beyond a double anywhere in a value that no column takes."""
+    """Refuse a value with a number that is too large for a double, at any depth."""
     if isinstance(value, str):
         return
     if isinstance(value, dict):

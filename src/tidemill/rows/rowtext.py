@@ -1,7 +1,7 @@
-"""Rows as the late and dead tables keep them: each a JSON object, keys sorted.
+"""Rows as text for the late and dead tables: each row a JSON object with sorted keys.
 
-Texts are made column by column: of a source with some late rows in every file they cost more than
-the verdict on all the others, when each row became a Python object first.
+Texts are made column by column. When each row became a Python object first, the texts of a few late
+rows per file took longer than the verdict on all other rows.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ import pyarrow.compute as pc
 from tidemill.rows.columns import RAW
 
 _YEAR_1000, _YEAR_10000 = -30_610_224_000_000_000, 253_402_300_800_000_000
-"""Years of four digits, in microseconds: Arrow writes others in another way than ISO 8601."""
+"""Years of four digits, in microseconds; other years Arrow does not write as ISO 8601."""
 
 
 def row_texts(rows: pa.RecordBatch, columns: list[str]) -> Iterator[str]:
-    """A text per row, of these columns; what was read of an undecodable record only if there is."""
+    """A text per row with these columns, and with the raw bytes of an undecodable record."""
     names = sorted({*columns, RAW} & {*rows.schema.names})
     if not names:
         yield from ("{}" for _ in range(len(rows)))
@@ -57,7 +57,7 @@ def _texts(column: pa.Array) -> Iterable[str]:
 
 
 def _times(column: pa.Array) -> list[str] | None:
-    """Times in ISO 8601; None if a year has not four digits."""
+    """Times in ISO 8601; None if a year does not have four digits."""
     try:
         micros = column.cast(pa.timestamp("us", column.type.tz)).cast(pa.int64())
     except pa.ArrowInvalid:  # too far for microseconds
@@ -101,7 +101,7 @@ def _values(column: pa.Array) -> Iterable[Any]:
 
 
 def _value(scalar: pa.Scalar) -> Any:
-    """A value as Python has it; a time outside the years 1 to 9999 is its ticks since the epoch."""
+    """A value as Python object; for a time outside the years 1 to 9999 the number in Arrow."""
     try:
         return scalar.as_py()
     except (OverflowError, ValueError):

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 UTC_TIME = pa.timestamp("us", "UTC")
 CLOCK = "clock"
-"""The reason of a row that came behind a frontier which the clock had moved."""
+"""The reason of a row that came too late for a frontier which had moved with the clock."""
 _TICKS = {"s": SECOND, "ms": MILLISECOND, "us": 1}
 _FARTHEST = 2**63 - 1
 
@@ -47,7 +47,7 @@ class Judged:
     event: pa.Array
     ingest: pa.Array
     on_time: pa.Array
-    reason: pa.Array | None  # of the rows that are not on time, in their order; None if all are
+    reason: pa.Array | None  # the reasons of rows that are not on time; None if all are on time
 
     @property
     def is_clean(self) -> bool:
@@ -58,8 +58,8 @@ class Judged:
 def judge(rows: pa.RecordBatch, pin: SourcePin, floor: int | None = None) -> Judged:
     """Give every row its verdict.
 
-    ``floor`` is the frontier a live slice begins at. A row behind it came after the clock had moved
-    the frontier on: it is late, whatever its event time is, and the run is no longer exact.
+    ``floor`` is the frontier at which a live slice begins. A row before it came after the frontier
+    had moved on with the clock: it is late, whatever its event time, and the run is not exact.
     """
     event = utc_time(rows.column(pin.event_time), pin.zone)
     ingest = utc_time(rows.column(pin.ingest_time), "UTC")
@@ -101,7 +101,7 @@ def _why(happened: pa.Array, at: pa.Array, pin: SourcePin, floor: int | None) ->
 def utc_time(times: pa.Array, zone: str) -> pa.Array:
     """Times as UTC microseconds; those without a zone are read in ``zone``.
 
-    A time too far for microseconds is the farthest there is: still in the future, or in the past.
+    A time that does not fit into 64-bit microseconds becomes the largest or smallest one.
     """
     if times.type == UTC_TIME:
         return times
@@ -124,12 +124,12 @@ def _micros(times: pa.Array, far: int) -> pa.Array:
 
 
 def is_dead(reason: str | None) -> bool:
-    """Late and future rows are whole rows; everything else is not a usable row."""
+    """Whether the row is not usable; late and future rows are complete rows."""
     return reason not in (None, "late", "future", CLOCK)
 
 
 def side_rows(judged: Judged, pin: SourcePin, source: str, columns: list[str]) -> pa.RecordBatch:
-    """The rows that leave at the reader, as the late and dead tables keep them."""
+    """The late and dead rows of a batch, in the columns of the late and dead tables."""
     assert judged.reason is not None
     chosen = pc.invert(judged.on_time)
     rows = judged.rows.filter(chosen)

@@ -1,1 +1,1 @@
-"""The first minutes with Tidemill: a project to start from, and a check-up."""
+"""For the first minutes: `init` writes a small project, `doctor` checks the machine."""

@@ -1,4 +1,4 @@
-"""``tidemill doctor``: try everything a run needs, and say the fix for what does not work."""
+"""``tidemill doctor``: try everything that a run needs, and say how to fix what does not work."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Finding:
 
 
 def examine(config: Path, start_spark: bool) -> list[Finding]:
-    """Check everything; nothing is raised, every problem is a finding."""
+    """Check everything; every problem becomes a finding, and no error is raised."""
     findings = [
         _try("python", lambda: f"{sys.version.split()[0]} in {sys.prefix}"),
         _try("java", lambda: "{} (version {})".format(*find_java())),

@@ -66,7 +66,7 @@ def write_starter(folder: Path) -> Starter:
 
 
 def _day(chance: random.Random) -> list[pa.Table]:
-    """A day and an hour of events, in six files, sorted by the time the log took them."""
+    """A day and an hour of events, in six files, sorted by ingest time."""
     start, span = to_micros(_START), _HOURS * 3600 * SECOND
     ingests = sorted(start + int(chance.random() * span) for _ in range(_ROWS))
     rows = []

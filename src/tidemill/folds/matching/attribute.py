@@ -1,4 +1,4 @@
-"""Attribution: each row with the row(s) of another input that lie up to a length of time away."""
+"""Attribution: each row with the row(s) of another input that are at most ``within`` away."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tidemill.errors import PlanError
 from tidemill.folds.base import TIME, BoundFold, Input, Passing
 from tidemill.folds.frames import empty, micros, stack
 from tidemill.folds.matching.options import choose, name_columns
-from tidemill.folds.matching.timeline import arrange, find_idle, settle_by
+from tidemill.folds.matching.timeline import arrange, find_idle, tie_breakers
 from tidemill.planning.chains import Reach
 
 DIRECTION = ("backward", "forward")
@@ -26,9 +26,9 @@ _PLACE = ("row", "key", "time")
 class BoundAttribute(BoundFold):
     """Parts are the rows of both inputs in one frame: key, time, side, and the row as a struct.
 
-    State is the same: rows of the left (side 0) that are not yet given out, and rows of the other
-    (side 1) that can still match. ``_number`` tells apart the rows of one side, key and time; of
-    the other's rows there is only one, unless all are asked for.
+    State has the same form: rows of the left input (side 0) that are not output yet, and rows of
+    the other input (side 1) that can still match. ``_number`` numbers the rows of one side, key and
+    time; of the other input there is only one such row, unless ``pick`` is ``all``.
     """
 
     keys: tuple[str, ...]
@@ -45,7 +45,7 @@ class BoundAttribute(BoundFold):
 
     @property
     def goes_by(self) -> str:
-        """The time of either side."""
+        """The time of the rows of both sides."""
         return _TIME
 
     @property
@@ -69,7 +69,7 @@ class BoundAttribute(BoundFold):
 
     @property
     def output(self) -> pa.Schema:
-        """The left's columns, then the other's without those both have in common."""
+        """The left input's columns, then the other's columns without the keys."""
         found = [pa.field(self.prefix + field.name, field.type) for field in self._added]
         return pa.schema([*self.source.schema, *found])
 
@@ -84,7 +84,7 @@ class BoundAttribute(BoundFold):
 
     @property
     def times(self) -> dict[str, Reach]:
-        """Backward looks back; forward looks ahead and waits."""
+        """Backward looks back; forward looks ahead, and holds rows back for so long."""
         none, within = timedelta(0), timedelta(microseconds=self.within)
         if self.direction == "backward":
             return {self.source.time: Reach(within, none, none)}
@@ -93,7 +93,7 @@ class BoundAttribute(BoundFold):
     def step(
         self, state: pl.DataFrame, parts: pl.DataFrame, passing: Passing
     ) -> tuple[pl.DataFrame, pl.DataFrame]:
-        """Give out the left's rows that the watermark has passed, keep what can still match."""
+        """Output the left rows that the watermark has passed, and keep what can still match."""
         news = parts.filter(self._can_count())
         if not len(state) and not len(news):
             return empty(self.output), state
@@ -120,20 +120,20 @@ class BoundAttribute(BoundFold):
 
     @property
     def _looks_back(self) -> bool:
-        """Whether the wanted row is the last before the upper end of a row's window.
+        """Whether the wanted row is the last one before the upper end of a row's window.
 
-        Otherwise it is the first after the lower end; all lie between the two.
+        Otherwise it is the first one after the window's lower end.
         """
         nearest = "last" if self.direction == "backward" else "first"
         return (nearest if self.pick == "nearest" else self.pick) != "first"
 
     def _can_count(self) -> pl.Expr:
-        """A row with a null in its key matches nothing; of the left it still comes out."""
+        """A row with a null in its key matches nothing, but a left row is still output."""
         has_key = pl.all_horizontal(pl.col(key).is_not_null() for key in self.keys)
         return has_key if self.how == "inner" else has_key | (pl.col(_SIDE) == 0)
 
     def _moves(self, passing: Passing) -> pl.Expr:
-        """What time alone can change: the left's rows that are due, the other's new ones."""
+        """The rows of the state that time alone can affect: due left rows, new other rows."""
         if passing.was is None:
             return pl.lit(True)
         at, is_left = micros(_TIME), pl.col(_SIDE) == 0
@@ -142,7 +142,7 @@ class BoundAttribute(BoundFold):
     def _arrange(
         self, rows: pl.DataFrame, now: int, breakers: list[pl.Expr], *, upper: bool
     ) -> pl.DataFrame:
-        """Each row of the left at an end of its window, outside of the other's rows there."""
+        """Sort all rows by time; a left row stands at one end of its window, outside of matches."""
         is_left, time = pl.col(_SIDE) == 0, micros(_TIME)
         shift = self._ahead if upper else -self._back
         outside = is_left if upper else ~is_left
@@ -157,12 +157,12 @@ class BoundAttribute(BoundFold):
 
     def _breakers(self) -> list[pl.Expr]:
         left, right = pl.col(_LEFT).struct, pl.col(_RIGHT).struct
-        ours = settle_by(self.source.schema, (*self.keys, self.source.time), left.field)
-        theirs = settle_by(self.other.schema, (*self.keys, self.other.time), right.field)
+        ours = tie_breakers(self.source.schema, (*self.keys, self.source.time), left.field)
+        theirs = tie_breakers(self.other.schema, (*self.keys, self.other.time), right.field)
         return [*ours, *theirs]
 
     def _pair(self, line: pl.DataFrame) -> pl.DataFrame:
-        """For each row of the left that is due, the row it gets: its neighbour, if near enough."""
+        """For each left row that is due, the row it gets: its neighbour, if that is near enough."""
         is_left = pl.col("is_left")
         theirs = [pl.when(~is_left).then(name).alias(f"their {name}") for name in _PLACE]
         fill = pl.Expr.forward_fill if self._looks_back else pl.Expr.backward_fill
@@ -172,7 +172,7 @@ class BoundAttribute(BoundFold):
         return beside.select("row", found=pl.when(matches).then("their row")).sort("row")
 
     def _pair_all(self, line: pl.DataFrame, below: pl.DataFrame) -> pl.DataFrame:
-        """For each row of the left that is due, the rows between the two ends of its window."""
+        """For each left row that is due, all rows between the two ends of its window."""
         theirs = line.filter(~pl.col("is_left"))["row"]
         passed = (~pl.col("is_left")).cum_sum()
         since, until = (
@@ -197,7 +197,7 @@ class BoundAttribute(BoundFold):
         return pl.concat([ours, theirs], how="horizontal").select(self.output.names)
 
     def _keep(self, line: pl.DataFrame, now: int) -> pl.DataFrame:
-        """The left's rows that are not due, the other's that a row of the left can still get."""
+        """The left rows that are not due, and the other rows that a left row can still get."""
         time, key = pl.col("time"), pl.col("key")
         ours = line.filter(pl.col("is_left") & ~pl.col("is_due"))
         theirs = line.filter(~pl.col("is_left"))

@@ -1,4 +1,4 @@
-"""Deduplication: a row is kept if no row of its key came up to a length of time before it."""
+"""Deduplication: a row is kept if no row of its key is up to ``within`` before it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pyarrow as pa
 from tidemill.folds.base import BoundFold, Input, Passing
 from tidemill.folds.frames import empty, micros, polars_types, stack
 from tidemill.folds.matching.options import choose, name_columns
-from tidemill.folds.matching.timeline import arrange, find_idle, settle_by
+from tidemill.folds.matching.timeline import arrange, find_idle, tie_breakers
 from tidemill.planning.chains import Reach
 
 KEEP = ("first", "last")
@@ -20,12 +20,12 @@ _WITNESS = "_witness"
 
 @dataclass(frozen=True)
 class BoundDeduplicate(BoundFold):
-    """State is rows that may still be kept, and witnesses.
+    """The state holds rows that are not decided yet, and witnesses.
 
-    A witness is the key and time of a row whose fate is known and which still decides that of
-    others. Dropped rows are witnesses, too: what is kept depends on the horizon around a row
-    alone, never on a chain of earlier decisions. Of the rows of a key and time only one can be
-    kept, so the state holds at most one.
+    A witness is the key and time of a row that is decided, but on which other rows still depend.
+    Dropped rows are witnesses, too: whether a row is kept depends only on the rows within the
+    horizon around it, never on a chain of earlier decisions. Of the rows of one key and time only
+    one can be kept, so the state holds at most one of them.
     """
 
     keys: tuple[str, ...]
@@ -63,7 +63,7 @@ class BoundDeduplicate(BoundFold):
 
     @property
     def times(self) -> dict[str, Reach]:
-        """First looks back, last looks ahead and waits."""
+        """``first`` looks back; ``last`` looks ahead, and holds rows back for so long."""
         none, within = timedelta(0), timedelta(microseconds=self.within)
         if self.keep == "first":
             return {self.time: Reach(within, none, none)}
@@ -72,7 +72,7 @@ class BoundDeduplicate(BoundFold):
     def step(
         self, state: pl.DataFrame, parts: pl.DataFrame, passing: Passing
     ) -> tuple[pl.DataFrame, pl.DataFrame]:
-        """Decide what the watermark has passed; keep what is open, and witnesses."""
+        """Decide the rows that the watermark has passed; keep undecided rows and witnesses."""
         if not len(state) and not len(parts):
             return empty(self.output), state
         idle = find_idle(state, parts, self.keys, self._moves(passing.was))
@@ -82,7 +82,7 @@ class BoundDeduplicate(BoundFold):
         return stack([given, more]).select(self.output.names), stack([kept, busy])
 
     def _moves(self, was: int | None) -> pl.Expr:
-        """What time alone can change: for keep first, how rows not yet decided end."""
+        """The rows of the state that time alone can affect: with keep first, undecided rows."""
         if self.keep == "last":
             return pl.lit(False)
         return pl.lit(True) if was is None else ~pl.col(_WITNESS) | (micros(self.time) >= was)
@@ -90,14 +90,14 @@ class BoundDeduplicate(BoundFold):
     def _pass_on(
         self, state: pl.DataFrame, idle: pl.Series, now: int
     ) -> tuple[pl.DataFrame, pl.DataFrame]:
-        """Rows of keys without news; for keep first they are witnesses before the watermark."""
+        """Handle keys without new rows; with keep first they only have witnesses."""
         at, witness = micros(self.time), pl.col(_WITNESS)
         ends = witness & (at <= now) if self.keep == "last" else pl.lit(False)
         passed = at + self.within < now
         return state.filter(idle & passed & ~witness), state.filter(idle & ~passed & ~ends)
 
     def _decide(self, rows: pl.DataFrame, now: int) -> tuple[pl.DataFrame, pl.DataFrame]:
-        breakers = settle_by(self.source.schema, self.order)
+        breakers = tie_breakers(self.source.schema, self.order)
         last = self.keep == "last"
         line = arrange(rows, self.keys, micros(self.time), breakers, backwards=last)
         line = line.filter(pl.col("tie") == 0)
@@ -111,8 +111,8 @@ class BoundDeduplicate(BoundFold):
     def _judge_first(self, line: pl.DataFrame, now: int) -> pl.DataFrame:
         """Keep first: a row is final when the watermark has passed it.
 
-        Rows to come are at or after the watermark: of those before it, they see only the latest
-        of their key.
+        Later rows are at or after the watermark, so of the rows before the watermark only the
+        latest of each key matters to them.
         """
         key, at, final = pl.col("key"), pl.col("at"), pl.col("at") < now
         near = (key == key.shift(1)) & (at - at.shift(1) <= self.within)
@@ -125,14 +125,14 @@ class BoundDeduplicate(BoundFold):
     def _judge_last(self, line: pl.DataFrame, now: int) -> pl.DataFrame:
         """Keep last: a row is final when the watermark has passed its horizon.
 
-        Rows to come see those after the watermark.
+        Only rows after the watermark matter to later rows.
         """
         key, at = pl.col("key"), pl.col("at")
         near = ((key == key.shift(-1)) & (at.shift(-1) - at <= self.within)).fill_null(False)
         return line.with_columns(final=at + self.within < now, near=near, marks=near & (at > now))
 
     def _blanked(self) -> list[pl.Expr]:
-        """A row as a witness."""
+        """Expressions that make a witness of a row."""
         types = polars_types(self.source.schema)
         columns = [
             pl.col(name) if name in self.order else pl.lit(None, kind).alias(name)

@@ -1,7 +1,7 @@
-"""Rows of a bucket along the time lines of their keys: the sort that several folds begin with.
+"""Sort the rows of a bucket by key and time, as several folds need it.
 
-Keys are numbered by a hash, so that one sort of whole numbers orders any key by time. That the
-hash kept all keys apart is checked each time; if it did not, the keys are ranked instead.
+Keys are numbered by a hash, so that one sort of whole numbers is enough. Each time it is checked
+that no two keys have the same hash; if two have, the keys are numbered by rank instead.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ def arrange(
     *,
     backwards: bool = False,
 ) -> pl.DataFrame:
-    """Where the rows stand, in the order of key and ``at`` (whole numbers, none of them null).
+    """The places of the rows, in the order of key and ``at`` (whole numbers, without nulls).
 
-    Columns: ``row`` (its index), ``key`` (a number, another for each key), ``at``, and ``tie``:
-    its place among the rows of its key with the same ``at``, by the breakers (backwards: the last
-    has place 0). Only rows that agree in all breakers are in no certain order.
+    Columns: ``row`` (its index), ``key`` (a number for each key), ``at``, and ``tie``: its place
+    among the rows of its key with the same ``at``, in the order of the breakers (backwards: the
+    last one has place 0). Only rows that are equal in all breakers have no certain order.
     """
     line = _sort(rows, keys, at, _hash(keys))
     if line is None:
         line = _sort(rows, keys, at, pl.struct(keys).rank("dense"))
         assert line is not None, "ranks keep keys apart"
-    return _settle(line, rows, list(breakers), backwards)
+    return _break_ties(line, rows, list(breakers), backwards)
 
 
 def _hash(keys: Sequence[str]) -> pl.Expr:
-    """A number that is the same for equal keys, and hardly ever for others. Below 2**63."""
+    """A number below 2**63 that is equal for equal keys, and nearly never for different ones."""
     return (pl.struct(keys).hash() // 2).alias("key")
 
 
@@ -58,10 +58,10 @@ def _sort(
     return None if (changed & again).any() else line
 
 
-def _settle(
+def _break_ties(
     line: pl.DataFrame, rows: pl.DataFrame, breakers: list[pl.Expr], backwards: bool
 ) -> pl.DataFrame:
-    """Order the rows that stand at the same place; there are few, so the rest is not touched."""
+    """Order the rows with equal places. These are few, and the other rows are not touched."""
     again = pl.all_horizontal(pl.col(name) == pl.col(name).shift(1) for name in ("key", "at"))
     same = line.select(again.fill_null(False)).to_series()
     if not same.any():
@@ -77,18 +77,19 @@ def _settle(
     )
     by = [name for name in content.columns if name != "row"]
     turned = [False, *(backwards for _ in breakers)]
-    settled = content.sort(by, descending=turned, nulls_last=[not turn for turn in turned])
-    ordered = numbered["row"].scatter(tied.arg_true(), settled["row"])
+    broken = content.sort(by, descending=turned, nulls_last=[not turn for turn in turned])
+    ordered = numbered["row"].scatter(tied.arg_true(), broken["row"])
     return numbered.select(ordered, "key", "at", tie=index - pl.col("first"))
 
 
 def find_idle(
     state: pl.DataFrame, parts: pl.DataFrame, keys: Sequence[str], moving: pl.Expr
 ) -> pl.Series:
-    """Which rows of the state this step can leave alone: their key has no part, and none moves.
+    """Which rows of the state this step can skip: no part and no moving row has their key.
 
-    Keys are told apart by a hash alone: an idle row may be taken for a busy one, never the other
-    way round. Where the state is not larger than the parts, looking would cost more than it saves.
+    Keys are compared by a hash alone: an idle row may be taken for a busy one, never the other way
+    round. If the state is not larger than the parts, no row counts as idle, because the search
+    would cost more than it saves.
     """
     if len(state) <= len(parts):
         return pl.repeat(False, len(state), eager=True)
@@ -97,13 +98,13 @@ def find_idle(
     return state.select(~number.is_in(busy.implode())).to_series()
 
 
-def settle_by(
+def tie_breakers(
     schema: pa.Schema, known: Iterable[str], column: Callable[[str], pl.Expr] = pl.col
 ) -> list[pl.Expr]:
-    """What orders rows of one time: their position where they carry it, then their content.
+    """Expressions that order rows of the same time: by position, if they have it, and by content.
 
-    ``known`` are columns that are equal then. Position alone would do for the rows of one log,
-    but logs may have been united.
+    ``known`` are columns that are equal for such rows. The position alone is not enough, because
+    the rows may come from several logs.
     """
     skipped = set(known)
     found = []
@@ -113,6 +114,6 @@ def settle_by(
     for field in schema:
         if field.name not in skipped:
             found.append(column(field.name))
-            if pa.types.is_floating(field.type):  # 0.0 and -0.0 are equal, and not the same
+            if pa.types.is_floating(field.type):  # 0.0 and -0.0 are equal, but have different bits
                 found.append(column(field.name).cast(pl.String))
     return found

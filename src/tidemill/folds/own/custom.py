@@ -1,4 +1,4 @@
-"""`fold`: one's own fold on Polars frames, over all keys of a bucket at once."""
+"""`fold`: a user's own fold on Polars frames, over all keys of a bucket at once."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ FoldFunction: TypeAlias = Callable[
 """``(state, rows, watermark) → (output, state)``
 
 ``state`` is what the last call returned, sorted by all its columns, keys first. ``rows`` are rows
-of many keys, in event order (ties by position where `_meta` is carried, else by content); each is
-given once. With ``hold`` (the default) they are exactly the rows the watermark has passed since
-the last call: no row before ``watermark`` is still to come, none at or after it has been given.
-Without it, rows come as they arrive: none before the last call's watermark, some perhaps far
-ahead of this one.
+of many keys, in event order (ties by position if the rows have `_meta`, else by content); the
+function gets each row once. With ``hold`` (the default) these are exactly the rows that the
+watermark has passed since the last call: all rows before ``watermark`` have been given, and no row
+at or after it. Without ``hold``, rows come as they arrive: none is before the last call's
+watermark, and some may be far ahead of this one.
 
 The function is called when there are rows or state. At the planned end of a bounded run
-``watermark`` is ``tidemill.types.FOREVER``: give out what is left; the state it returns then is
+``watermark`` is ``tidemill.types.FOREVER``: return all remaining output; the returned state is
 dropped.
 
-It runs on executors, and must give the same rows however the input is cut: what it returns for a
-key may depend on that key's state and rows only, and on the watermark only in *when* a row comes
-out. Hold it to that with the slicing law of `tidemill.testing`.
+The function runs on executors, and must return the same rows however the input is cut. What it
+returns for a key may depend only on that key's state and rows, and the watermark may only decide
+*when* a row is returned. Test this with the slicing law of `tidemill.testing`.
 """
 
 STATE = "state"
@@ -47,7 +47,7 @@ STATE = "state"
 
 @dataclass(frozen=True)
 class BoundCustom(HoldingFold):
-    """The state: rows that wait, and the function's own rows as structs, numbered within a key."""
+    """The state has rows that wait, and the function's own rows as structs, numbered by key."""
 
     keys: tuple[str, ...]
     source: Input
@@ -63,12 +63,12 @@ class BoundCustom(HoldingFold):
 
     @property
     def output(self) -> pa.Schema:
-        """As declared."""
+        """The declared schema."""
         return self.made
 
     @property
     def times(self) -> dict[str, Reach]:
-        """As declared."""
+        """The declared time columns."""
         return dict.fromkeys(self.output_time, self.reach)
 
     def prepare(self, rows: pl.DataFrame) -> pl.DataFrame:
@@ -78,7 +78,7 @@ class BoundCustom(HoldingFold):
     def step(
         self, state: pl.DataFrame, parts: pl.DataFrame, passing: Passing
     ) -> tuple[pl.DataFrame, pl.DataFrame]:
-        """Call the function with the rows it may see."""
+        """Call the function with the rows that it may see now."""
         now = passing.now if self.hold else FOREVER_MICROS
         ready, waiting = self.holding.release(state, parts, now)
         ready = self.holding.in_event_order(ready)
@@ -152,8 +152,8 @@ def bind_fold(
 ) -> BoundCustom:
     """Check the schemas against the rows.
 
-    ``times`` names the output columns that are times, which ``lookback``, ``lookahead`` and
-    ``delay`` speak about; by default the only one, if any of these is given.
+    ``times`` names the output's time columns, to which ``lookback``, ``lookahead`` and ``delay``
+    refer; by default it is the only timestamp column, if one of the three is given.
     """
     if not callable(function):
         raise PlanError(
@@ -183,7 +183,7 @@ def bind_fold(
 
 
 def _check_keys(rows: Input, keys: tuple[str, ...], kept: pa.Schema) -> None:
-    """The state of many keys is one frame: it must say which key a row belongs to."""
+    """Refuse a state without the key's columns: one frame holds the state of many keys."""
     for name in keys:
         wanted = parse_schema({name: rows.schema.field(name).type}, rows.operator, "key")
         found = kept.field(name).type if name in kept.names else None

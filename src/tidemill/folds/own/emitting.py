@@ -1,4 +1,4 @@
-"""Rows that Python code gives out, one by one: checked against their schema, made into Arrow."""
+"""Check the rows that Python code emits one by one against their schema, and make Arrow of them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _EXAMPLES = {"int": "int(value)", "float": "float(value)", "str": "str(value)"}
 
 
 class Emitter:
-    """One output of a step. Types are checked as rows come, so that errors name their row."""
+    """One output of a step. Types are checked row by row, so that an error names its row."""
 
     def __init__(
         self, name: str, schema: pa.Schema, time: str | None, delay: timedelta | None
@@ -119,7 +119,7 @@ class Emitter:
             )
 
     def table(self, where: str) -> pa.Table:
-        """All rows kept so far; what only Arrow can find wrong is found here."""
+        """All rows so far as a table; values that only Arrow finds wrong raise an error here."""
         columns = [
             self._column(field, list(map(itemgetter(index), self.rows)), where)
             for index, field in enumerate(self.schema)

@@ -1,9 +1,9 @@
-"""The state of one key as text: JSON that gives back exactly the values that went in.
+"""The state of one key as JSON text that decodes to exactly the same values.
 
-What JSON lacks is tagged (``{"$time": "2026-01-01T00:00:00+00:00"}``). A batch begins with
-decoded state and must not see that: types are exact, dicts keep their order, a list that stands
-in two places is still one list. Hence no sets (their order changes from process to process) and
-no subclasses (they would come back as their base).
+Types that JSON lacks are tagged (``{"$time": "2026-01-01T00:00:00+00:00"}``). Each batch begins
+with decoded state, and the user's code must not notice: types are exact, dicts keep their order,
+and a list that is referred to twice is still one list. So there are no sets (their order changes
+from process to process) and no subclasses (they would come back as their base class).
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def decode(text: str) -> dict[str, Any]:
 
 
 class _Packer:
-    """Values as JSON has them; lists and dicts that are met twice are written once."""
+    """Turns values into JSON values; lists and dicts that occur twice are written once."""
 
     def __init__(self, state: dict[str, Any]) -> None:
         self.met: dict[int, int] = {}

@@ -1,7 +1,7 @@
-"""Rows held back until the watermark has passed them, beside what an operator keeps of its own.
+"""Hold rows in the state until the watermark has passed them, beside an operator's own state.
 
-An operator that sees each row once, in event order, is a function of event-ordered rows whatever
-the slicing. The rows it may not see yet lie in its state as rows.
+An operator that gets each row once, in event order, does the same whatever the slicing. Rows that
+it must not see yet wait in its state.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from tidemill.types import FOREVER_MICROS
 
 KIND, AT, ENTRY, ROW, OWN = "_kind", "_time", "_entry", "_row", "_state"
 NUMBER = "_tidemill_number"
-"""Of keys or rows within a step; not in the state."""
+"""A column that numbers keys or rows within a step; it is not part of the state."""
 
 HELD = "row"
-"""The kind of an entry that is a row."""
+"""The kind of an entry that is a waiting row."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class Holding:
         return [name for name in self.columns if name not in self.keys]
 
     def in_event_order(self, rows: pl.DataFrame, *first: str) -> pl.DataFrame:
-        """By time, ties by position, then by content. Only the tied are compared by these."""
+        """Sort by time; only rows of equal time are compared by position and content."""
         quick = [*first, self.source.time]
         ordered = sort_rows(rows, quick)
         same = _same_as_before(quick)
@@ -73,14 +73,14 @@ class Holding:
         if not len(tied):
             return ordered
         full = list(dict.fromkeys([*quick, *self.source.positions, *self.columns]))
-        settled = sort_rows(ordered[tied].with_columns(tied.alias(NUMBER)), full)[NUMBER]
+        numbers = sort_rows(ordered[tied].with_columns(tied.alias(NUMBER)), full)[NUMBER]
         places = pl.Series(range(len(ordered)), dtype=tied.dtype)
-        return ordered[places.scatter(tied, settled)]
+        return ordered[places.scatter(tied, numbers)]
 
     def release(
         self, state: pl.DataFrame, parts: pl.DataFrame, now: int
     ) -> tuple[pl.DataFrame, pl.DataFrame]:
-        """The rows the watermark has passed, in no order, and the entries of those that wait."""
+        """The rows that the watermark has passed, unsorted, and the entries of waiting rows."""
         time = self.source.time
         if parts[time].null_count():
             raise RunError(
@@ -111,7 +111,7 @@ class Holding:
         )
 
     def entry(self, frame: pl.DataFrame, kind: str, *columns: pl.Expr) -> pl.DataFrame:
-        """Entries of a kind: keys and the given columns, null in the others."""
+        """Entries of one kind: the keys and the given columns; the other columns are null."""
         made = frame.select(*self.keys, pl.lit(kind, pl.String).alias(KIND), *columns)
         lacking = [
             pl.lit(None, kind).alias(name)
@@ -152,12 +152,12 @@ class HoldingFold(BoundFold):
 
     @property
     def order(self) -> tuple[str, ...]:
-        """Of one key: rows by time, then the fold's own entries."""
+        """For each key: rows by time, then the fold's own entries."""
         return self.holding.order
 
 
 def number_within(names: list[str]) -> pl.Expr:
-    """0, 1, … within each run of rows that are equal in these columns."""
+    """0, 1, … within each sequence of rows that are equal in these columns."""
     index = pl.int_range(pl.len(), dtype=pl.Int64)
     return index - pl.when(~_same_as_before(names)).then(index).forward_fill()
 
@@ -171,7 +171,7 @@ def _same_as_before(names: list[str]) -> pl.Expr:
 def hold_rows(
     source: Input, keys: tuple[str, ...], columns: tuple[str, ...], own: pa.DataType
 ) -> Holding:
-    """The layout, or an error that names the column that is in the way."""
+    """The layout of the state; an error names a key that cannot be used."""
     for name in keys:
         if name == source.time or name in (KIND, AT, ENTRY, ROW, OWN, NUMBER):
             why = "the time" if name == source.time else "a name the state uses itself"

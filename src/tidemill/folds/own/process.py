@@ -42,10 +42,10 @@ _ZERO = pl.lit(0, pl.Int64).alias(ENTRY)
 
 @dataclass(frozen=True)
 class BoundProcess(HoldingFold):
-    """A state holds, per key: rows that wait, timers, and one entry with the text of `ctx.state`.
+    """The state holds, per key: rows that wait, timers, and one entry with the text of `ctx.state`.
 
-    The time of that entry is the key's last row. Only keys with a row or a timer that the
-    watermark has passed are looked at; the others stay as they are.
+    The time of that entry is the time of the key's last row. A step handles only keys with a row or
+    a timer that the watermark has passed; the others stay unchanged.
     """
 
     keys: tuple[str, ...]
@@ -61,13 +61,13 @@ class BoundProcess(HoldingFold):
 
     @property
     def seen(self) -> list[str]:
-        """The columns of the rows the processor is given: positions only if it asks for them."""
+        """The columns of the rows that the processor gets; positions only if it asks for them."""
         asked = self.processor.columns or ()
         return [name for name in self.columns if name != META or name in asked]
 
     @cached_property
     def output(self) -> pa.Schema:
-        """The columns of the only output, or of several: which one, and a struct for each."""
+        """The columns of the only output; with several, the output's name and a struct for each."""
         if len(self.outputs) == 1:
             return next(iter(self.outputs.values()))
         structs = [pa.field(name, pa.struct(list(each))) for name, each in self.outputs.items()]
@@ -83,7 +83,7 @@ class BoundProcess(HoldingFold):
 
     @property
     def times(self) -> dict[str, Reach]:
-        """Of several outputs, as ``output.column``."""
+        """The time columns; with several outputs as ``output.column``."""
         if len(self.outputs) == 1:
             return next(iter(self.output_times.values()))
         return {f"{name}.{column}": self.reach for name, column in self.output_time.items()}
@@ -96,7 +96,7 @@ class BoundProcess(HoldingFold):
 
     @cached_property
     def horizon(self) -> timedelta | None:
-        """How long after its last row a key can still matter."""
+        """How long after its last row a key can still change the output."""
         if self.reach.lookback is None or self.reach.delay is None:
             return None
         return self.reach.lookback + self.reach.delay
@@ -108,7 +108,7 @@ class BoundProcess(HoldingFold):
     def step(
         self, state: pl.DataFrame, parts: pl.DataFrame, passing: Passing
     ) -> tuple[pl.DataFrame, pl.DataFrame]:
-        """Call the processor for what the watermark has passed."""
+        """Call the processor for the rows and timers that the watermark has passed."""
         if not len(state) and not len(parts):
             return empty(self.output), state
         ready, waiting = self.holding.release(state, parts, passing.now)
@@ -131,7 +131,7 @@ class BoundProcess(HoldingFold):
     def _active(
         self, ready: pl.DataFrame, kept: pl.DataFrame, now: int
     ) -> tuple[pl.DataFrame, list[int]]:
-        """The keys to look at, numbered, and how many of the sorted rows each has."""
+        """The keys to handle, numbered, and how many of the sorted rows each one has."""
         runs = ready.select(pl.struct(self.keys).rle().struct.unnest())
         owners = runs.select(pl.col("value").struct.unnest())
         due = kept.filter((pl.col(KIND) == TIMER) & (micros(AT) < now)).select(self.keys).unique()
@@ -141,7 +141,7 @@ class BoundProcess(HoldingFold):
         return stack([owners, silent]).with_row_index(NUMBER), counts
 
     def _remembered(self, idle: pl.DataFrame, now: int) -> pl.DataFrame:
-        """Without the keys that were silent for so long that nothing depends on them."""
+        """The entries, without keys whose last row is so old that no output depends on them."""
         if self.horizon is None:
             return idle
         over = (pl.col(KIND) == STATE) & (micros(AT) + micros_of(self.horizon) < now)
@@ -149,7 +149,7 @@ class BoundProcess(HoldingFold):
         return idle.join(forgotten, on=self.keys, how="anti", nulls_equal=True)
 
     def _left(self, turns: Turns) -> pl.DataFrame:
-        """The entries of the keys that were looked at."""
+        """The new entries of the keys that this step has handled."""
         states, timers = turns.left()
         entry = self.holding.entry
         return stack(

@@ -1,4 +1,4 @@
-"""What a user of `process` writes: a class with `on_row` and `on_timer`, and what it is given."""
+"""`Processor`, the class that a user of `process` writes, and the `Context` that it gets."""
 
 from __future__ import annotations
 
@@ -33,21 +33,21 @@ class Processor(ABC):
                 ctx.emit({"user_id": ctx.key, "rows": ctx.state["rows"], "at": time})
                 ctx.state.clear()
 
-    **Order.** For each key, rows come in order of event time (ties by position where the rows
-    carry `_meta`, else by content), and a timer for *T* comes after all rows up to and at *T* and
-    before all later ones. Nothing is called before the watermark has passed its time. So what a
+    **Order.** For each key, rows come in the order of event time (ties by position if the rows have
+    `_meta`, else by content). A timer for *T* comes after all rows up to and at *T*, and before all
+    later rows. Rows and timers come only when the watermark has passed their time. So what a
     processor does depends on the rows alone, not on how they arrived.
 
     **The end.** At the planned end of a bounded run all timers fire, in order, also those that
-    timers set. A key that had no row for longer than ``lookback + delay`` is forgotten, with its
-    state and timers: by what the class declares, nothing can depend on it any more. That keeps
-    the state small, and ends a timer that sets itself again and again. Without a bound such a
-    timer is an error at the end of a bounded run.
+    timers have set. A key that had no row for longer than ``lookback + delay`` is forgotten, with
+    its state and timers: according to the class's declaration no output can depend on it any more.
+    This keeps the state small, and ends a timer that always sets itself again. Without these bounds
+    such a timer is an error at the end of a bounded run.
 
-    **Where.** On executors. From a class, one object is made per batch and bucket, without
-    arguments; to configure one, give an object. Keep nothing in ``self`` while it runs: it is
-    lost at a restart and mixed between keys (setting an attribute is an error). The clock, random
-    numbers and remote services break the promise of equal output.
+    **Where.** A processor runs on executors. If a class is given, one object is made per batch and
+    bucket, without arguments; to configure it, give an object. Keep nothing in ``self`` while it
+    runs: it would be lost at a restart and shared between keys (setting an attribute is an error).
+    The clock, random numbers and remote services break the promise of equal output.
     """
 
     output: ClassVar[SchemaLike | None] = None
@@ -57,30 +57,30 @@ class Processor(ABC):
     """For several outputs, the columns of each by its name; the first is the main one."""
 
     time: ClassVar[str | Mapping[str, str] | None] = None
-    """The output column that is its time; by default its only one, if a bound is declared."""
+    """The output's time column; by default its only timestamp column, if a bound is declared."""
 
     lookback: str | timedelta | None = None
-    """How far before its time an output row depends on input. None: on all that came before."""
+    """How far before its time an output row depends on input. None: on all earlier input."""
 
     lookahead: str | timedelta | None = None
     """How far after its time an output row depends on input; by default as far as `delay`."""
 
     delay: str | timedelta | None = None
-    """How long before `ctx.time` the time of an emitted row may be. Held to when it runs."""
+    """How long before `ctx.time` the time of an emitted row may be. Checked for every row."""
 
     columns: ClassVar[Sequence[str] | None] = None
     """The input columns it reads, beside key and time. Fewer are faster. None: all but `_meta`."""
 
     @abstractmethod
     def on_row(self, row: dict[str, Any], ctx: Context) -> None:
-        """One row of a key. ``row`` is a dict of one's own: keep it or change it."""
+        """Handle one row of a key. You may keep or change the dict ``row``."""
 
     def on_timer(self, time: datetime, ctx: Context) -> None:
-        """The timer that was set for this time."""
+        """Handle the timer that was set for this time."""
         raise NotImplementedError
 
     def __setattr__(self, name: str, value: object) -> None:
-        """Refuse what would be lost at the next restart."""
+        """Refuse to set an attribute while the processor runs: a restart would lose it."""
         if self.__dict__.get("_running"):
             raise RunError(
                 f"self.{name} is set while the processor runs",
@@ -90,7 +90,7 @@ class Processor(ABC):
 
 
 class Context:
-    """The key at hand: its time, state, timers and outputs. Valid during the call only."""
+    """The current key: its time, state, timers and outputs. Valid only during the call."""
 
     __slots__ = ("_armed", "_emitters", "_in_timer", "_timers", "key", "state", "time")
 
@@ -101,8 +101,8 @@ class Context:
     """The event time of the row or timer."""
 
     state: dict[str, Any]
-    """What the key remembers: None, bool, int, float, str, bytes, Decimal, datetime, date,
-    timedelta, and lists, tuples and dicts of them. Comes back exactly as it was left."""
+    """The key's state: None, bool, int, float, str, bytes, Decimal, datetime, date, timedelta, and
+    lists, tuples and dicts of them. The next call gets exactly the same values."""
 
     def __init__(self, emitters: dict[str, Emitter]) -> None:
         self._emitters: dict[str | None, Emitter] = {None: next(iter(emitters.values()))}
@@ -112,7 +112,7 @@ class Context:
         self._in_timer = False
 
     def emit(self, row: Mapping[str, Any], output: str | None = None) -> None:
-        """Give out a row. A column left out is null. Without a name: the first output."""
+        """Output a row. Missing columns are null. Without a name it goes to the first output."""
         try:
             emitter = self._emitters[output]
         except KeyError:
@@ -123,10 +123,10 @@ class Context:
         emitter.add(row, self.time)
 
     def set_timer(self, time: datetime) -> None:
-        """Have `on_timer` called at this event time; setting it twice is setting it once.
+        """Let `on_timer` be called at this event time; setting a timer twice changes nothing.
 
-        One for a time that has passed comes right after this row (with `ctx.time` as it is now).
-        A timer can set only later ones. Those for the year 9999 and beyond never come.
+        A timer for a time that has passed comes right after this row (with `ctx.time` as it is
+        now). A timer can only set later timers. Timers for the year 9999 and beyond never come.
         """
         moment = _aware(time)
         if self._in_timer and moment <= self.time:
@@ -139,7 +139,7 @@ class Context:
             heappush(self._timers, moment)
 
     def delete_timer(self, time: datetime | None) -> None:
-        """Forget the timer for this time; nothing happens if there is none."""
+        """Remove the timer for this time, if there is one."""
         if time is not None:
             self._armed.discard(_aware(time))
 

@@ -1,4 +1,4 @@
-"""What one's own operator declares about time: how far it looks, how long it holds rows back."""
+"""What a user's operator declares about time: how far it looks, how long it holds rows back."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from tidemill.planning.chains import Reach
 def bind_reach(rows: Input, lookback: object, lookahead: object, delay: object) -> Reach:
     """The declared lengths; None is unbounded.
 
-    What comes out at most ``delay`` after its time depends on no later row, so ``delay`` stands
-    for a ``lookahead`` that is not given.
+    A row that is output at most ``delay`` after its time depends on no later row, so ``delay`` is
+    the default of ``lookahead``.
     """
 
     def length(value: object, option: str) -> timedelta | None:
@@ -42,7 +42,7 @@ def time_columns(schema: pa.Schema) -> list[str]:
 def pick_time(
     rows: Input, what: str, schema: pa.Schema, named: str | None, reach: Reach
 ) -> str | None:
-    """The output's time: the one named, else its only one if a reach is told by it."""
+    """The output's time column: the named one, or else its only one, if a bound is declared."""
     found = time_columns(schema)
     if named is not None:
         if named not in schema.names:

@@ -1,4 +1,4 @@
-"""Frames that a user's function returns: held to their schema, cast only where nothing is lost."""
+"""Check frames that a user's function returns; columns are cast only if no value is lost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The loop of `process`: the keys of a bucket, one after the other, rows and timers by time."""
+"""The loop of `process`: one key of a bucket after the other, its rows and timers by time."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ if TYPE_CHECKING:
     from tidemill.folds.own.process import BoundProcess
 
 _CHUNK = 16_384
-"""Rows that are Python objects at a time."""
+"""How many rows are Python objects at a time."""
 
 _DAWN = datetime.min.replace(tzinfo=UTC)
 _ENDLESS = 100_000
-"""Timers that fire for one key after the end before they count as endless."""
+"""After so many timers of one key at the end of a run, its timers count as endless."""
 
 _TIME = pl.Datetime("us", "UTC")
 
 
 class Turns:
-    """One step over the active keys of a bucket, and what each of them leaves."""
+    """One step over the active keys of a bucket, and the new state of each key."""
 
     def __init__(
         self, fold: BoundProcess, active: pl.DataFrame, emitters: dict[str, Emitter], now: int
@@ -51,7 +51,7 @@ class Turns:
         self._doing = "on_row"
 
     def remember(self, entries: pl.DataFrame) -> None:
-        """Take in the entries of the active keys."""
+        """Load the entries of the active keys."""
         columns = entries.select(NUMBER, KIND, AT, OWN)
         for number, kind, at, text in zip(*(values_of(column) for column in columns), strict=True):
             if kind == "timer":
@@ -107,7 +107,7 @@ class Turns:
             self._close(number, last)
 
     def _fire(self, until: datetime, last: datetime) -> None:
-        """The timers before a time, unless the key is forgotten by then."""
+        """Fire the timers before a time, unless the key is forgotten by then."""
         ctx, heap, armed = self.ctx, self.ctx._timers, self.ctx._armed
         if not self.has_timers:
             raise RunError("a timer is set, and there is no on_timer", fix="write one")
@@ -132,7 +132,7 @@ class Turns:
         self._doing, ctx._in_timer = "on_row", False
 
     def _close(self, number: int, last: datetime) -> None:
-        """Keep what the key leaves, if anything can depend on it."""
+        """Keep the key's state and timers, if later output can depend on them."""
         ctx, horizon = self.ctx, self.fold.horizon
         state, armed = ctx.state, ctx._armed
         if state or armed:
@@ -183,7 +183,7 @@ def _keys(frame: pl.DataFrame) -> Iterator[Any]:
 
 
 def _dicts(frame: pl.DataFrame) -> Iterator[dict[str, Any]]:
-    """Each row as a dict. A function made for the columns is twice as fast as dict and zip."""
+    """Each row as a dict. A lambda made for these columns is twice as fast as dict and zip."""
     arguments = ", ".join(f"v{index}" for index in range(frame.width))
     entries = ", ".join(f"{name!r}: v{index}" for index, name in enumerate(frame.columns))
     make = eval(f"lambda {arguments}: {{{entries}}}", {"__builtins__": {}})
@@ -192,7 +192,7 @@ def _dicts(frame: pl.DataFrame) -> Iterator[dict[str, Any]]:
 
 
 def values_of(column: pl.Series) -> list[Any]:
-    """The values as Python has them, times in UTC: six times as fast as Polars makes times."""
+    """The values as Python objects, times in UTC; for times this is six times as fast as Polars."""
     if column.dtype != _TIME:
         return column.to_list()
     if column.null_count():

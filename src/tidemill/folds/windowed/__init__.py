@@ -1,1 +1,1 @@
-"""Folds over fixed windows: aggregates, unique counts, the largest."""
+"""Folds over fixed windows: aggregates, unique counts, top n."""

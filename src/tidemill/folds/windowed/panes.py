@@ -1,9 +1,9 @@
-"""Windows over panes: what the window operators share.
+"""Windows and panes: what the window operators share.
 
-A window is ``[start, start + size)``, its start a multiple of ``every`` since the epoch. The time
-line is divided into panes as wide as the greatest length that divides both, so a row lies in one
-pane however many windows overlap, and a window is a run of whole panes. Windows are numbered:
-number *k* starts at ``k · every``.
+A window is ``[start, start + size)``; its start is a multiple of ``every`` since the epoch. Time is
+divided into panes as wide as the greatest common divisor of both. So a row lies in exactly one
+pane, however many windows overlap, and a window is a sequence of whole panes. Windows are numbered:
+window *k* starts at ``k · every``.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from tidemill.planning.chains import Reach
 
 PANE, START, END = "pane_start", "window_start", "window_end"
 EARLIEST = "earliest"
-"""The first row of a part: what the watermark is held against."""
+"""The time of a part's first row, which is compared with the watermark."""
 
 WINDOW, LAST = "_window", "_last_window"
-"""Numbers of windows, while frames are at work."""
+"""Columns with numbers of windows, inside a step only."""
 
 WINDOW_FIELDS = [pa.field(START, TIME), pa.field(END, TIME)]
 
 Merge: TypeAlias = Callable[[pl.DataFrame, str], pl.DataFrame]
-"""Rows of one key and one pane or window (the column is named) to as few as will do."""
+"""A function that merges the rows of one key and one pane or window (by the named column)."""
 
 _LONG = 16
 _SPREAD_AT_ONCE = 4_000_000
@@ -56,11 +56,11 @@ class Panes:
         return self.size > self.every
 
     def pane(self, time: str) -> pl.Expr:
-        """The pane a row lies in, by its start."""
+        """The start of the pane that a row lies in."""
         return moment(micros(time).floordiv(self.width) * self.width).alias(PANE)
 
     def first(self) -> pl.Expr:
-        """The first window a pane lies in: the first that ends behind the pane's start."""
+        """The first window that a pane lies in: the first one that ends after the pane's start."""
         return (micros(PANE) - self.size).floordiv(self.every) + 1
 
     def last(self) -> pl.Expr:
@@ -76,20 +76,20 @@ class Panes:
         return self.last() > self.closed(passing.now)
 
     def within(self, passing: Passing, first: pl.Expr, last: pl.Expr) -> tuple[pl.Expr, pl.Expr]:
-        """Of the windows from first to last, the first and the last that become final now."""
+        """The first and the last window, of those from first to last, that become final now."""
         last = pl.min_horizontal(last, pl.lit(self.closed(passing.now), pl.Int64))
         if passing.was is not None:
             first = pl.max_horizontal(first, pl.lit(self.closed(passing.was) + 1, pl.Int64))
         return first, last
 
     def spans(self, panes: pl.DataFrame, passing: Passing) -> pl.DataFrame:
-        """Panes in windows that become final now, with the first and the last of these."""
+        """The panes in windows that become final now, with the first and the last such window."""
         first, last = self.within(passing, self.first(), self.last())
         spans = panes.with_columns(first.alias(WINDOW), last.alias(LAST))
         return spans.filter(pl.col(WINDOW) <= pl.col(LAST))
 
     def windows(self, panes: pl.DataFrame, passing: Passing, merge: Merge) -> pl.DataFrame:
-        """Merged panes as the windows that become final now, numbered."""
+        """Merge panes into the windows that become final now; windows are numbered."""
         spans = self.spans(panes, passing)
         if not self.is_sliding:
             return spans.drop(LAST)
@@ -106,14 +106,14 @@ class Panes:
         return [moment(start).alias(START), moment(start + self.size).alias(END)]
 
     def times(self, before: int = 0) -> dict[str, Reach]:
-        """How far windows look that also look some time back before their start."""
+        """How far windows look; ``before`` is how far they also look back before their start."""
         none, size = timedelta(0), timedelta(microseconds=self.size)
         back = timedelta(microseconds=before)
         return {START: Reach(back, size, size), END: Reach(back + size, none, none)}
 
 
 def spread(frame: pl.DataFrame, first: pl.Expr, last: pl.Expr) -> pl.DataFrame:
-    """Each row once for every number from first to last; not at all where there is none."""
+    """Repeat each row for every number from first to last; if there is none, drop the row."""
     return (
         frame.with_columns(first.alias(WINDOW), last.alias(LAST))
         .filter(pl.col(WINDOW) <= pl.col(LAST))
@@ -124,10 +124,10 @@ def spread(frame: pl.DataFrame, first: pl.Expr, last: pl.Expr) -> pl.DataFrame:
 
 
 def _spread_in_runs(spans: pl.DataFrame, run: int, merge: Merge) -> pl.DataFrame:
-    """Each pane once for every window of its span, what many windows share merged before.
+    """Repeat each pane for every window of its span, but first merge what many windows share.
 
-    Windows are taken in runs. Panes that lie in all windows of a run (all that are asked for) are
-    merged once for the run, so that a pane in n windows is copied some 3√n times, not n times.
+    Windows are grouped in runs. Panes that lie in all (wanted) windows of a run are merged once for
+    the run, so that a pane in n windows is copied about 3√n times, not n times.
     """
     first, last = pl.col(WINDOW), pl.col(LAST)
     if run == 1 or not len(spans):
@@ -162,11 +162,11 @@ def bind_panes(rows: Input, every: object, size: object | None) -> Panes:
 
 
 def bind_keys(rows: Input, key: str | Sequence[str] | None) -> tuple[str, ...]:
-    """The key columns; none is one group of all rows."""
+    """The key columns; without any, all rows are one group."""
     return rows.keys(key if isinstance(key, str) else tuple(key)) if key else ()
 
 
 def refuse_taken(fold: BoundFold) -> None:
-    """Columns that are made must not meet columns that are carried."""
+    """Refuse input columns with the names of columns that the fold makes itself."""
     fold.source.refuse_taken([*fold.parts.names, WINDOW, LAST])
     fold.source.refuse_taken(fold.output.names)

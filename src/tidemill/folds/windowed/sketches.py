@@ -4,9 +4,9 @@ A sketch holds the 4,096 (two to the `LG_K`) smallest hashes of the values it ha
 many different values it is exact; beyond, its estimate has a standard error of 1.6% (19 of 20
 estimates are within 3.2%), in 32 KB.
 
-Trimmed and in order, a theta sketch is a pure function of the *set* of values: the smallest
-hashes and the one that comes next. Whatever the order, the cut and the way of merging, its bytes
-are the same. (HyperLogLog sketches of the same library keep a trace of the order.)
+If it is trimmed and sorted, a theta sketch is a pure function of the *set* of values: it has the
+smallest hashes and the next one. Its bytes are the same whatever the order and cut of the rows and
+the order of merging. (HyperLogLog sketches of the same library depend on the order.)
 
 The hash is that of the library for a long, a double or a string, in every language it has, so
 sketches made elsewhere can be merged with ours. Values are fed as:
@@ -15,7 +15,7 @@ sketches made elsewhere can be merged with ours. Values are fed as:
 whole number, boolean  long
 date, timestamp        long: microseconds since the epoch, midnight UTC for a date
 time, duration         long: nanoseconds of the day, microseconds
-floating point         double; -0.0 is 0.0, and all that are not a number are one
+floating point         double; -0.0 is 0.0, and all NaN values are one
 decimal                string without needless zeros: 1.50 is "1.5", whatever the scale
 string                 itself; the empty string, which the library ignores, is "\0"
 binary                 string of hexadecimal digits
@@ -42,7 +42,7 @@ def is_installed() -> bool:
 
 
 def encode(value: pl.Expr, kind: pa.DataType) -> pl.Expr:
-    """What the sketch is fed with for a value: equal in every run and every language."""
+    """What the sketch is fed with for a value; it is equal in every run and every language."""
     if pa.types.is_date(kind) or pa.types.is_timestamp(kind):
         return value.dt.epoch("us")
     if pa.types.is_duration(kind):

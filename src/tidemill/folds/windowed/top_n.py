@@ -26,15 +26,15 @@ from tidemill.planning.chains import Reach
 
 _RANK, _PANE_RANK = "rank", "pane_rank"
 _RENAMED = {START: f"row_{START}", END: f"row_{END}"}
-"""Columns of rows that are windows themselves give way to the windows they are ranked in."""
+"""If rows have such columns already, these are renamed: the names are those of the ranking."""
 
 
 @dataclass(frozen=True)
 class BoundTopN(BoundFold):
-    """State and parts are the best rows of each key and pane: no window needs others.
+    """State and parts are the best rows of each key and pane: no window needs other rows.
 
-    Rows are in the order of ``by``, nulls last, then of event time, position and content, so that
-    rows of one rank are the same row. Numbers that are not a number are larger than all others.
+    Rows are ordered by ``by``, nulls last, then by event time, position and content, so the order
+    is the same in every run. NaN values are larger than all other numbers.
     """
 
     keys: tuple[str, ...]
@@ -63,23 +63,23 @@ class BoundTopN(BoundFold):
 
     @property
     def order(self) -> tuple[str, ...]:
-        """A rank of a key's pane is given once."""
+        """Within a key and pane each rank occurs once."""
         return (*self.keys, PANE, _PANE_RANK)
 
     @property
     def time(self) -> str:
-        """Rows keep their own."""
+        """The input's own time."""
         return self.source.time
 
     @property
     def times(self) -> dict[str, Reach]:
-        """A row's own time lies anywhere in its window."""
+        """A row's own time may lie anywhere in its window."""
         size = timedelta(microseconds=self.panes.size)
         own = _RENAMED.get(self.source.time, self.source.time)
         return {**self.panes.times(), own: Reach(size, size, size)}
 
     def prepare(self, rows: pl.DataFrame) -> pl.DataFrame:
-        """The best rows of each key and pane; if hardly any would go, all, not ranked yet."""
+        """The best rows of each key and pane; all rows, unranked, if that would drop hardly any."""
         placed = rows.with_columns(
             self.panes.pane(self.source.time), pl.lit(0, pl.Int64).alias(_PANE_RANK)
         )
@@ -91,7 +91,7 @@ class BoundTopN(BoundFold):
     def step(
         self, state: pl.DataFrame, parts: pl.DataFrame, passing: Passing
     ) -> tuple[pl.DataFrame, pl.DataFrame]:
-        """Rank anew, give away the windows that end at or before the watermark."""
+        """Rank the rows again, and output the windows that end at or before the watermark."""
         if not len(state) and not len(parts):
             return empty(self.output), state
         rows = self._best(stack([state, parts]), PANE)
@@ -101,14 +101,14 @@ class BoundTopN(BoundFold):
         return output, rows.filter(self.panes.is_open(passing)).select(self.parts.names)
 
     def _without_hopeless(self, rows: pl.DataFrame) -> pl.DataFrame:
-        """Without the rows that n others of their pane beat by value alone."""
+        """Drop rows for which n other rows of their pane have a better value."""
         group, value = [*self.keys, PANE], pl.col(self.by)
         rank = value.rank("min", descending=not self.ascending).over(group)
         is_null_wanted = value.is_null() & (value.count().over(group) < self.n)
         return rows.filter((rank <= self.n) | is_null_wanted)
 
     def _best(self, rows: pl.DataFrame, within: str) -> pl.DataFrame:
-        """The first n rows of each key and pane, or window, with their rank, in order."""
+        """The first n rows of each key and pane (or window), sorted, with their rank."""
         group = [*self.keys, within]
         ties = [self.source.time, *self.source.positions, *self.source.schema.names]
         order = list(dict.fromkeys([*group, self.by, *ties]))

@@ -34,7 +34,7 @@ _UNIQUE_FIELD, _SKETCH_FIELD = pa.field(_UNIQUE, pa.int64()), pa.field(_SKETCH, 
 
 @dataclass(frozen=True)
 class BoundUniqueCounts(BoundFold):
-    """What both methods share. Nulls are not counted; a window that has nothing else gives 0."""
+    """What both methods share. Nulls are not counted; a window with only nulls has the count 0."""
 
     keys: tuple[str, ...]
     source: Input
@@ -52,13 +52,13 @@ class BoundUniqueCounts(BoundFold):
 
     @property
     def times(self) -> dict[str, Reach]:
-        """A window looks at its own rows."""
+        """A window depends on its own rows only."""
         return self.panes.times()
 
     def step(
         self, state: pl.DataFrame, parts: pl.DataFrame, passing: Passing
     ) -> tuple[pl.DataFrame, pl.DataFrame]:
-        """Join parts, give away the windows that end at or before the watermark."""
+        """Merge parts, and output the windows that end at or before the watermark."""
         if not len(state) and not len(parts):
             return empty(self.output), state
         joined = self.merge(stack([state, parts]), PANE)
@@ -68,16 +68,16 @@ class BoundUniqueCounts(BoundFold):
 
     @abstractmethod
     def merge(self, parts: pl.DataFrame, by: str) -> pl.DataFrame:
-        """Parts of one key and pane, or window, joined."""
+        """Merge the parts of each key and pane (or window)."""
 
     @abstractmethod
     def count(self, parts: pl.DataFrame, passing: Passing) -> pl.DataFrame:
-        """The windows that become final, numbered, counted."""
+        """The windows that become final, numbered, with their counts."""
 
 
 @dataclass(frozen=True)
 class ExactCounts(BoundUniqueCounts):
-    """State and parts are values: each value of a key and pane once, null as well."""
+    """State and parts are values: each value of a key and pane once, also null."""
 
     @property
     def parts(self) -> pa.Schema:
@@ -99,7 +99,7 @@ class ExactCounts(BoundUniqueCounts):
         """Rows as values."""
         value, time = pl.col(self.column), self.source.time
         if pa.types.is_floating(self.source.schema.field(self.column).type):
-            value = value + 0.0  # the two zeros are one value
+            value = value + 0.0  # 0.0 and -0.0 count as one value
         group = [*map(pl.col, self.keys), self.panes.pane(time), value]
         values = rows.lazy().group_by(group).agg(pl.col(time).min().alias(EARLIEST))
         return values.select(self.parts.names).collect(engine="streaming")
@@ -110,17 +110,17 @@ class ExactCounts(BoundUniqueCounts):
         return values.collect(engine="streaming")
 
     def count(self, parts: pl.DataFrame, passing: Passing) -> pl.DataFrame:
-        """Work that does not grow with the overlap of the windows.
+        """Count so that the work does not grow with the overlap of the windows.
 
-        A value's panes make stretches of windows that have it: count where stretches begin and
-        where they have ended, and sum up along the windows.
+        The panes of a value give ranges of windows that have the value. Count where ranges begin
+        and where they have ended, and sum these changes up along the windows.
         """
         spans, value = self.panes.spans(parts, passing), pl.col(self.column)
         if not self.panes.is_sliding:
             count = value.count().cast(pl.Int64)
             return spans.group_by(*self.keys, WINDOW).agg(count.alias(_UNIQUE))
-        having = _stretches(spans.filter(value.is_not_null()), (*self.keys, self.column))
-        given = _stretches(spans.unique([*self.keys, PANE]), self.keys)
+        having = _without_overlap(spans.filter(value.is_not_null()), (*self.keys, self.column))
+        given = _without_overlap(spans.unique([*self.keys, PANE]), self.keys)
         changes = stack(
             [
                 self._changes(having, 1),
@@ -179,7 +179,7 @@ class SketchedCounts(BoundUniqueCounts):
         return stack([ones.with_columns(pl.col(_SKETCH).list.first()), several])
 
     def count(self, parts: pl.DataFrame, passing: Passing) -> pl.DataFrame:
-        """What the sketches of the windows estimate."""
+        """The estimates of the windows' sketches."""
         found = self.panes.windows(parts, passing, self.merge)
         counts = map(sketches.estimate, found[_SKETCH].to_list())
         return found.with_columns(pl.Series(_UNIQUE, counts, pl.Int64))
@@ -188,8 +188,8 @@ class SketchedCounts(BoundUniqueCounts):
 _METHODS = {"exact": ExactCounts, "sketch": SketchedCounts}
 
 
-def _stretches(spans: pl.DataFrame, group: tuple[str, ...]) -> pl.DataFrame:
-    """Spans of panes of one group without the windows that an earlier span has."""
+def _without_overlap(spans: pl.DataFrame, group: tuple[str, ...]) -> pl.DataFrame:
+    """The spans of each group's panes, without the windows that an earlier span has."""
     before = _over(pl.col(LAST).shift(1), group)
     first = pl.max_horizontal(WINDOW, before + 1).alias(WINDOW)
     trimmed = spans.sort(*group, PANE).with_columns(first)

@@ -32,9 +32,9 @@ _LATEST, _NEXT = "latest", "_next"
 class BoundWindows(BoundFold):
     """State and parts are panes: per key and pane the first row's time and parts of aggregates.
 
-    With ``empty_for`` = E a window without rows is given for a key that has a row in
-    ``[window_start - E, window_start)``. A pane then also has its last row's time, and of a key's
-    panes whose windows are all given away the newest stays, without aggregates, until E after it.
+    With ``empty_for`` = E, a window without rows is output for a key that has a row in
+    ``[window_start - E, window_start)``. A pane then also has its last row's time. Of a key's panes
+    whose windows were all output, the newest stays in the state, without aggregates, for E.
     """
 
     keys: tuple[str, ...]
@@ -71,7 +71,7 @@ class BoundWindows(BoundFold):
 
     @property
     def times(self) -> dict[str, Reach]:
-        """An empty window looks back for the row that keeps its key alive."""
+        """An empty window depends on a row of its key up to ``empty_for`` before it."""
         return self.panes.times(self.empty_for or 0)
 
     def prepare(self, rows: pl.DataFrame) -> pl.DataFrame:
@@ -86,7 +86,7 @@ class BoundWindows(BoundFold):
     def step(
         self, state: pl.DataFrame, parts: pl.DataFrame, passing: Passing
     ) -> tuple[pl.DataFrame, pl.DataFrame]:
-        """Join panes, give away the windows that end at or before the watermark."""
+        """Merge panes, and output the windows that end at or before the watermark."""
         if not len(state) and not len(parts):
             return empty(self.output), state
         panes = self._merge(stack([state, parts]), PANE)
@@ -100,7 +100,7 @@ class BoundWindows(BoundFold):
         return output.sort(*self.keys, START, nulls_last=True), self._keep(panes, passing)
 
     def _merge(self, panes: pl.DataFrame, by: str) -> pl.DataFrame:
-        """Parts of one key and pane, or window, as one."""
+        """Merge the parts of each key and pane (or window) into one."""
         ends = [pl.col(EARLIEST).min()]
         if self.empty_for is not None:
             ends.append(pl.col(_LATEST).max())
@@ -119,7 +119,7 @@ class BoundWindows(BoundFold):
         return panes.sort(*self.keys, PANE).with_columns(following.alias(_NEXT))
 
     def _empty_windows(self, panes: pl.DataFrame, passing: Passing) -> pl.DataFrame:
-        """Behind a pane, up to the next: windows that find no row but this pane's last."""
+        """The empty windows between a pane and the next pane of its key."""
         assert self.empty_for is not None
         every, size, last_row = self.panes.every, self.panes.size, micros(_LATEST)
         before_next = (pl.col(_NEXT) - size).floordiv(every)

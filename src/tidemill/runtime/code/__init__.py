@@ -1,1 +1,1 @@
-"""The pipeline's code: found, analysed, and held to what it did when the run was planned."""
+"""The pipeline's code: load it, analyse it, and check that it still does what was planned."""

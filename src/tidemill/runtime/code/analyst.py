@@ -1,4 +1,4 @@
-"""Ask a small Spark session what a pipeline's code does; no data is read."""
+"""Find out what a pipeline's code does, in a small Spark session; no data is read."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ def analyse(
     *,
     seen: Seen | None = None,
 ) -> PipelineFacts:
-    """Call the pipeline on empty streams of the right columns and read the plans it makes.
+    """Call the pipeline on empty streams with the right columns, and read the plans it makes.
 
-    ``metas`` are the sources whose ``_meta`` column was asked for. What the code looks at while it
-    is called is added to ``seen``.
+    ``metas`` are the sources whose ``_meta`` column the YAML asks for. The files and variables that
+    the code reads while it is called are added to ``seen``.
     """
-    with _alike(spark), tempfile.TemporaryDirectory() as empty:
+    with _one_shuffle(spark), tempfile.TemporaryDirectory() as empty:
         frames = {
             source: _stub(
                 spark.readStream.format("parquet").option("path", empty),
@@ -73,8 +73,8 @@ def analyse(
 
 
 @contextmanager
-def _alike(spark: SparkSession) -> Iterator[None]:
-    """While code is analysed, what its plan may depend on is the same in every session."""
+def _one_shuffle(spark: SparkSession) -> Iterator[None]:
+    """Fix the number of shuffle partitions: a plan must be the same in every session."""
     kept = spark.conf.get(_SHUFFLES)
     spark.conf.set(_SHUFFLES, "1")
     try:

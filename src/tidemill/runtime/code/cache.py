@@ -1,4 +1,4 @@
-"""Keep what analysing a pipeline's code told, with all that the code looked at."""
+"""A cache for analyses of pipeline code, each with the files and variables the code has read."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _KEEP = 200
 
 @dataclass(frozen=True)
 class KnownCode:
-    """The streams a pipeline reads and, for certain columns of them, what its plan tells."""
+    """The streams that a pipeline reads and, for given columns, the facts found in its plan."""
 
     streams: tuple[str, ...]
     columns: str
@@ -33,9 +33,10 @@ def digest(columns: Mapping[str, Mapping[str, str]]) -> str:
 
 
 def recall(home: Path, fingerprint: str) -> KnownCode | None:
-    """What is known of this code, if anything; a damaged entry counts as unknown.
+    """The cached analysis of this code; None if there is none, or if the entry is damaged.
 
-    So does one whose code looked at something that is another now: a module, a file, a variable.
+    An entry is also not used if something that the code reads (a module, a file, an environment
+    variable) has changed since.
     """
     try:
         value = json.loads(_path(home, fingerprint).read_text("utf-8"))
@@ -49,13 +50,13 @@ def recall(home: Path, fingerprint: str) -> KnownCode | None:
 
 
 def forget(home: Path, fingerprint: str) -> None:
-    """Let the next plan analyse the code again."""
+    """Remove the entry, so that the next plan analyses the code again."""
     with contextlib.suppress(OSError):
         _path(home, fingerprint).unlink(missing_ok=True)
 
 
 def remember(home: Path, fingerprint: str, known: KnownCode) -> None:
-    """Keep it, and forget the oldest when there are many. Where nothing can be kept, it is not."""
+    """Write an entry, and remove the oldest ones if there are many. Disk errors are ignored."""
     path = _path(home, fingerprint)
     with contextlib.suppress(OSError):
         _write(path, known)

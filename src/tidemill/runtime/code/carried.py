@@ -1,10 +1,10 @@
-"""What the Python code that a plan carries does: one digest per function, class and package.
+"""Digests of the Python code inside a plan: one per function, class and package.
 
-The digest of a function follows from its instructions, its constants, its defaults, the values it
-closes over, and the global values and functions it names, from module to module, as far as they
-are the user's own. It holds no address, no line number, no comment and no docstring, and does not
-depend on the order of sets: two processes come to the same one. Code of an installed package counts
-by the package's version and its list of files.
+The digest of a function covers its instructions, constants, defaults and closure values, and the
+global values and functions that it names, from module to module, as far as they are the user's own.
+It holds no address, no line number, no comment and no docstring, and does not depend on the order
+of sets, so two processes compute the same digest. An installed package counts by its version and
+its list of files.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ _LONG = 200
 
 
 def carried_lines(roots: Iterable[tuple[str, object]]) -> list[str]:
-    """The behaviour of everything these objects bring along, in a stable order.
+    """Behaviour lines of these objects and everything they refer to, in a stable order.
 
-    Each object comes with the words for it. Own functions and classes come first: where one of
-    them differs, its name says more.
+    Each object comes with its description. The user's own functions and classes come first, because
+    in an error the name of a changed function says more than the object that uses it.
     """
     found = _Carried()
     values = [(words, found.token(root)) for words, root in roots]
@@ -47,7 +47,10 @@ def carried_lines(roots: Iterable[tuple[str, object]]) -> list[str]:
 
 
 class _Carried:
-    """Follows references. Each own function and class becomes a line, others refer to its name."""
+    """Follows references. Each function and class of the user becomes a line of its own.
+
+    Whatever refers to such a function or class then holds only its name.
+    """
 
     def __init__(self) -> None:
         self.lines: dict[str, str] = {}
@@ -130,7 +133,7 @@ class _Carried:
         )
 
     def _line(self, kind: str, name: str, value: Any, tell: Any) -> str:
-        """A line of its own for a function or a class; what refers to it needs only its name."""
+        """Write the line of a function or class, if that was not done yet, and return its name."""
         if id(value) not in self._names:
             label, number = f"{kind} {name}", 1
             while label in self.lines:
@@ -161,7 +164,7 @@ class _Carried:
         return self.token(value)
 
     def _module(self, module: types.ModuleType, attributes: frozenset[str]) -> str:
-        """A module by those of its values that the code may name."""
+        """Describe a module by those of its values that the code may name."""
         name = module.__name__
         if find_origin(name) is not Origin.OWN:
             return f"{self._foreign(name)} {name}"
@@ -176,7 +179,7 @@ class _Carried:
             self._open.pop()
 
     def _foreign(self, module: str) -> str:
-        """Code that is not the user's: by its package, which becomes a line."""
+        """Describe code that is not the user's by its package, which becomes a line."""
         origin = find_origin(module)
         if isinstance(origin, str):
             name, _, files = origin.partition(" files ")
@@ -192,7 +195,7 @@ class _Carried:
         return _short(f"code {head} {code.co_varnames[:arguments]} {parts} {_handlers(code)}")
 
     def _object(self, value: Any) -> str:
-        """An instance: its class and its state, as it would be pickled."""
+        """Describe an instance by its class and its state, as pickle would see it."""
         kind = self.token(type(value))
         if type(value).__module__ == "pyspark.core.broadcast":
             return f"broadcast {self.token(value.value)}"
@@ -212,7 +215,7 @@ _LOCALS = frozenset((*dis.haslocal, *dis.hasfree))
 
 
 def _instructions(code: types.CodeType) -> Iterator[tuple[str, Any]]:
-    """The instructions without what only lines and docstrings change; jumps go to numbers."""
+    """The instructions, without line numbers and docstrings; jumps go to instruction numbers."""
     kept = [each for each in dis.get_instructions(code) if each.opname not in _SILENT]
     place = _places(code)
     for at, each in enumerate(kept):
@@ -232,7 +235,7 @@ def _instructions(code: types.CodeType) -> Iterator[tuple[str, Any]]:
 
 
 def _places(code: types.CodeType) -> Any:
-    """From an offset to the number of the instruction that is the first at or after it."""
+    """A function from a byte offset to the number of the first instruction at or after it."""
     offsets = [e.offset for e in dis.get_instructions(code) if e.opname not in _SILENT]
     return lambda offset: sum(1 for each in offsets if each < offset)
 

@@ -1,4 +1,4 @@
-"""Read what only Spark's own plan objects tell: their words, their SQL, their Python functions."""
+"""Read from Spark's plan objects what their JSON lacks: texts, SQL and Python functions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ _ALL = 2**31 - 1
 
 
 def find_clocks(spark: SparkSession, analysed: Any) -> tuple[str, ...]:
-    """The texts of a plan that Spark takes for the clock, by asking Spark's own rule and parser."""
+    """The texts in a plan that Spark replaces by the current time, such as 'now' or 'today'.
+
+    Spark's own rule and parser decide which texts those are.
+    """
     rules = spark._jvm.org.apache.spark.sql.catalyst.optimizer
     before = rules.ReplaceExpressions.apply(analysed)
     after = rules.SpecialDatetimeValues.apply(before)
@@ -34,19 +37,16 @@ def find_clocks(spark: SparkSession, analysed: Any) -> tuple[str, ...]:
 
 
 def spoken_nodes(analysed: Any) -> list[str]:
-    """Spark's words for every node of a plan, from the top; rows that stand in it included."""
+    """Spark's text for every node of a plan, from the top, with the rows of literal tables."""
     return [_spoken(node) for node in _walk(analysed)]
 
 
 def carried_functions(analysed: Any, plan: Tree) -> list[tuple[str, Any]]:
-    """The Python functions that a plan sends to executors, as an executor would unpickle them.
-
-    Each with words for it.
-    """
+    """The Python functions that a plan sends to executors, unpickled, each with a description."""
     found = []
     for node, told in zip(_walk(analysed), plan.walk(), strict=True):
         if any(p.kind.startswith("Python") for e in told.expressions() for p in e.walk()):
-            parts = (part for each in _items(node.expressions()) for part in _walk(each))
+            parts = (part for each in scala_items(node.expressions()) for part in _walk(each))
             functions = (p for p in parts if p.getClass().getSimpleName().startswith("Python"))
             found += [(_words(str(part.name())), _unpickled(part.func())) for part in functions]
     return found
@@ -60,7 +60,7 @@ def _words(name: str) -> str:
 
 
 def _unpickled(function: Any) -> Any:
-    """The function and its result's type; what cannot be read here is told by its size alone."""
+    """The function and its result's type; if it cannot be unpickled, a text with its size."""
     from pyspark.core import broadcast
 
     command = bytes(function.command().unsafeArray())
@@ -85,7 +85,7 @@ def _spoken(node: Any) -> str:
 
 
 def _has_times(plan: Tree) -> bool:
-    """Whether a typed literal can be in it; the rows of VALUES are read before the plan is made."""
+    """Whether the plan may hold a typed time literal; rows of VALUES no longer show their texts."""
     for node in plan.walk():
         if node.kind == "LocalRelation":
             return True
@@ -100,8 +100,8 @@ def _parsed(plan: Any) -> Iterator[str]:
     """The texts in SQL that the nodes and literals of a plan were parsed from."""
     for node in _walk(plan):
         yield from _origin(node, whole=True)
-        for each in _items(node.expressions()):
-            for leaf in _items(each.collectLeaves()):
+        for each in scala_items(node.expressions()):
+            for leaf in scala_items(each.collectLeaves()):
                 yield from _origin(leaf, whole=False)
 
 
@@ -117,9 +117,10 @@ def _origin(part: Any, *, whole: bool) -> Iterator[str]:
 
 def _walk(node: Any) -> Iterator[Any]:
     yield node
-    for child in _items(node.children()):
+    for child in scala_items(node.children()):
         yield from _walk(child)
 
 
-def _items(sequence: Any) -> list[Any]:
+def scala_items(sequence: Any) -> list[Any]:
+    """The items of a Scala sequence."""
     return [sequence.apply(index) for index in range(sequence.size())]

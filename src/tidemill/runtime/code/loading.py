@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tidemill.config.pipeline import PipelineConfig
 
 _loaded: set[str] = set()
-"""Modules of users, not of installed packages, that loading pipelines has imported."""
+"""The user's own modules (not installed packages) that earlier loads have imported."""
 
 
 def load_pipeline(loaded: LoadedConfig, name: str) -> Pipeline:
@@ -73,10 +73,10 @@ def _from_module(base: Path, entry: str, where: str) -> Pipeline:
 
 
 def _import(base: Path, name: str, where: str) -> ModuleType:
-    """Import a module of the project's folder as it is now.
+    """Import a module of the project's folder, as its file is now.
 
-    Modules of the user that an earlier load brought in are forgotten first: the code must be that
-    of the files as they are, and two projects in one process may use the same names.
+    Modules of the user that an earlier load imported are dropped first: their files may have
+    changed, and two projects in one process may use the same module names.
     """
     for earlier in _loaded:
         sys.modules.pop(earlier, None)
@@ -123,7 +123,7 @@ def _import_module(base: Path, name: str, where: str) -> ModuleType:
 
 
 def describe(error: BaseException, folder: Path) -> str:
-    """An error of the user's code with its last line below the folder: ``… (pipelines.py:12)``."""
+    """An error of the user's code, with the last line in that folder: ``… (pipelines.py:12)``."""
     frames = traceback.extract_tb(error.__traceback__)
     own = [f for f in frames if _is_below(f.filename, folder) and "site-packages" not in f.filename]
     place = f" ({Path(own[-1].filename).name}:{own[-1].lineno})" if own else ""
@@ -135,7 +135,7 @@ def _is_below(file: str | None, base: Path) -> bool:
 
 
 def sql_text(base: Path, value: str) -> str:
-    """The SQL itself, from the file the YAML names or inline."""
+    """The SQL text: from the file that the YAML names, or from the YAML itself."""
     if value.strip().endswith(".sql"):
         path = base / value.strip()
         try:
@@ -167,9 +167,9 @@ def _from_sql(loaded: LoadedConfig, config: PipelineConfig, name: str, where: st
 
 
 def fingerprint(loaded: LoadedConfig, name: str, facts: Iterable[str]) -> str:
-    """The name of an analysis: pipeline, versions, SQL, and the given facts.
+    """The name of a cached analysis, from pipeline, versions, SQL and the given facts.
 
-    What Python code does is not in it: see `runtime.lookout` and `planning.behaviour`.
+    Python code is not part of it: see `runtime.code.lookout` and `planning.behaviour`.
     """
     config = loaded.config.pipelines[name]
     digest = hashlib.sha256()

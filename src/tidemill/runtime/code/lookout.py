@@ -1,10 +1,10 @@
-"""Note what a pipeline's code looks at while it is imported and called, and look again later.
+"""Record what a pipeline's code reads while it is imported and called, and check it again later.
 
-An analysis is kept only together with this: the files that were opened and the folders that were
-listed, the environment variables that were read, the modules that were loaded. If one of them is
-another now, the kept analysis is of no use. Values of variables are never kept, only digests of
-them. What cannot be noted (a service, the clock, files that a library opens outside of Python) is
-found when a run starts: then the code's behaviour is compared, see `runtime.sameness`.
+A cached analysis holds this record: which files were opened, which folders were listed, which
+environment variables were read, and which modules were loaded. If one of these has changed, the
+cached analysis is not used. Values of variables are never stored, only digests of them. Some inputs
+cannot be recorded: a service, the clock, files that a library opens outside of Python. They are
+caught when a run starts and the code's behaviour is compared, see `runtime.code.sameness`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _hooked: list[bool] = []
 
 @dataclass
 class Seen:
-    """What was looked at. Holds the values of variables: not to be kept."""
+    """What the code has read. It holds values of variables, so it must not be stored."""
 
     files: set[str] = field(default_factory=set)
     folders: set[str] = field(default_factory=set)
@@ -48,7 +48,7 @@ class Seen:
         return [value for value in self.variables.values() if value is not None]
 
     def add(self, other: Seen) -> None:
-        """Take in what another watch saw."""
+        """Add what another watch has seen."""
         self.files |= other.files
         self.folders |= other.folders
         self.variables |= other.variables
@@ -57,7 +57,7 @@ class Seen:
 
 @dataclass(frozen=True)
 class Looked:
-    """The state of everything that was looked at, without the values."""
+    """Digests of everything that the code has read, without the values."""
 
     salt: str
     files: dict[str, str | None] = field(default_factory=dict)
@@ -67,7 +67,7 @@ class Looked:
 
     @classmethod
     def now(cls, seen: Seen) -> Looked:
-        """As everything is now, the modules that are loaded included."""
+        """The digests as of now, with those of the loaded modules."""
         salt = secrets.token_hex(8)
         return cls(
             salt,
@@ -78,7 +78,7 @@ class Looked:
         )
 
     def is_unchanged(self) -> bool:
-        """Whether all of it is still the same."""
+        """Whether everything that the code has read is still the same."""
         return (
             all(
                 _secret(self.salt, os.environ.get(name)) == digest
@@ -96,7 +96,7 @@ class Looked:
 
 @contextmanager
 def watching() -> Iterator[Seen]:
-    """While code of the user runs in this thread."""
+    """Record what the user's code reads inside the block, in this thread."""
     with _lock:
         if not _hooked:
             _hooked.append(True)
@@ -111,7 +111,7 @@ def watching() -> Iterator[Seen]:
 
 
 def _heard(event: str, arguments: tuple[Any, ...]) -> None:
-    """Python tells of every file it opens and every folder it lists."""
+    """An audit hook: Python calls it for every file it opens and every folder it lists."""
     if not _watching or event not in ("open", "os.listdir", "os.scandir"):
         return
     thread, seen = _watching[-1]
@@ -138,7 +138,7 @@ def _is_writing(mode: object, flags: object) -> bool:
 
 @contextmanager
 def _reading() -> Iterator[None]:
-    """Note what is read of ``os.environ``, by whatever name the code holds it."""
+    """Record what is read from ``os.environ``, under whatever name the code has imported it."""
     kind: Any = type(os.environ)
     get, names = kind.__getitem__, kind.__iter__
 
@@ -171,7 +171,7 @@ def _note(key: object, value: object) -> None:
 
 
 def _is_ours() -> bool:
-    """Whether Spark, Python's import or we ourselves look, and not the code of the user."""
+    """Whether Spark, Python's import or Tidemill itself reads now, and not the user's code."""
     frame = sys._getframe(1)
     while frame.f_back is not None and frame.f_globals.get("__name__") in _BETWEEN:
         frame = frame.f_back
@@ -180,7 +180,7 @@ def _is_ours() -> bool:
 
 
 def _module_files() -> set[str]:
-    """The files of loaded modules of the user; of installed packages, their lists of files."""
+    """The files of the user's loaded modules, and the RECORD files of installed packages."""
     found = set()
     for name, module in list(sys.modules.items()):
         file, top = getattr(module, "__file__", None), name.partition(".")[0]

@@ -1,4 +1,4 @@
-"""Whose code a module is: Python's own, an installed package's, or the user's."""
+"""Whose code a module is: Python's own, an installed package's, or the user's own."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from importlib import metadata
 from pathlib import Path
 
 _OURS = ("tidemill", "pyspark", "py4j")
-"""Never followed, wherever they are installed from."""
+"""Packages that never count as the user's code, wherever they are installed."""
 
 
 class Origin(enum.Enum):
-    """Where a module is from, if it is no installed package."""
+    """Where a module comes from, if it is not part of an installed package."""
 
     PYTHON = "python"
     OWN = "own"
 
 
 def find_origin(module: str | None) -> Origin | str:
-    """The origin of a module; of an installed package, its name, its version and its files."""
+    """The origin of a module; for an installed package a text with name, version and files."""
     top = (module or "__main__").partition(".")[0]
     if top in sys.stdlib_module_names or top in sys.builtin_module_names:
         return Origin.PYTHON
@@ -56,7 +56,7 @@ def _candidates(top: str) -> tuple[tuple[metadata.Distribution, Path], ...]:
 
 
 def record_of(distribution: metadata.Distribution) -> Path | None:
-    """The file that lists a package's files with their digests, or else its description."""
+    """The file that lists a package's files with their digests, or else its metadata file."""
     folder = getattr(distribution, "_path", None)
     names = ("RECORD", "METADATA", "PKG-INFO")
     places = (Path(str(folder)) / name for name in names) if folder is not None else ()

@@ -1,22 +1,24 @@
-"""Find what Spark adds up as floating point numbers, by asking Spark for the types."""
+"""Find the aggregates that add up floating point numbers, by the types that Spark knows."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
 
+from tidemill.runtime.code.catalyst import scala_items
+
 _FLOATING = ("double", "float")
 _SMALL = ("tinyint", "smallint", "int")
-"""Whole numbers whose sum a double holds exactly, up to millions of the largest ones."""
+"""Whole numbers whose sum a double holds exactly, up to millions of the largest values."""
 
 _CHOOSING = frozenset(
     ("any_value", "first", "last", "max", "max_by", "min", "min_by", "mode", "percentile")
 )
-"""Aggregates whose result is one of the values: nothing is added."""
+"""Aggregates that choose one of the values: they add nothing."""
 
 
 def find_rounded(analysed: Any) -> tuple[str, ...]:
-    """The aggregates of a plan whose last digits depend on the order of the rows, as in SQL."""
+    """The aggregates of a plan whose last digits depend on the order of the rows, as SQL text."""
     return tuple(
         sorted({function.sql() for function in _aggregates(analysed) if _rounds(function)})
     )
@@ -24,9 +26,9 @@ def find_rounded(analysed: Any) -> tuple[str, ...]:
 
 def _aggregates(node: Any) -> Iterator[Any]:
     if node.nodeName() == "Aggregate":
-        for expression in _items(node.expressions()):
+        for expression in scala_items(node.expressions()):
             yield from _functions(expression)
-    for child in _items(node.children()):
+    for child in scala_items(node.children()):
         yield from _aggregates(child)
 
 
@@ -34,16 +36,12 @@ def _functions(expression: Any) -> Iterator[Any]:
     if expression.nodeName() == "AggregateExpression":
         yield expression.aggregateFunction()
         return
-    for child in _items(expression.children()):
+    for child in scala_items(expression.children()):
         yield from _functions(child)
 
 
 def _rounds(function: Any) -> bool:
     if function.dataType().simpleString() not in _FLOATING or function.prettyName() in _CHOOSING:
         return False
-    added = [child.dataType().simpleString() for child in _items(function.children())]
+    added = [child.dataType().simpleString() for child in scala_items(function.children())]
     return not (function.prettyName() in ("avg", "try_avg") and added[0] in _SMALL)
-
-
-def _items(sequence: Any) -> list[Any]:
-    return [sequence.apply(index) for index in range(sequence.size())]

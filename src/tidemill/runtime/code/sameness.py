@@ -1,4 +1,4 @@
-"""Hold a run to the code it was planned with: what the code does must still be the same."""
+"""Refuse to run if the code does something else than when the run was planned."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 def require_same(
     work: Work, spark: SparkSession, archives: dict[str, pa.Schema]
 ) -> Pipeline | None:
-    """The run's pipeline, whose code does what it did when the run was planned; else an error.
+    """Load the run's pipeline, and refuse it if its code does something else than was planned.
 
     Called at every start and resume, in the run's own session, before anything is read or made.
-    A run without code has nothing to compare.
+    An archive run has no code, so there is nothing to compare.
     """
     manifest = work.manifest
     if not manifest.code:
@@ -51,7 +51,7 @@ def require_same(
 
 
 def _refusal(work: Work, what: str) -> RunError:
-    """A run that has not begun had a plan that was wrong: the next plan looks at the code again."""
+    """The error; if the run has not begun, its cached analysis was wrong and is removed, too."""
     run, name = work.manifest.run, work.manifest.pipeline
     if has_log(work.folder.checkpoint):
         return RunError(

@@ -1,6 +1,7 @@
 """Take a run back to an earlier batch, so that the batches after it run again, with the same rows.
 
-What those batches gave to tables stays: their commits are stamped, and a repeat finds the stamp.
+The rows that those batches committed stay in the tables. Each commit carries the batch's stamp, so
+a batch that runs again finds its stamp and does not commit a second time.
 """
 
 from __future__ import annotations
@@ -43,9 +44,10 @@ class Rewound:
 
 
 def rewind(folder: RunFolder, manifest: Manifest, batch: int | None) -> Rewound:
-    """Go back to ``batch``, or to the last one whose state is whole. The run must not be driven.
+    """Go back to ``batch``, or to the last batch with complete state. No driver may be running.
 
-    It may go back further: to a batch from which Spark comes to the same watermarks again.
+    The run may go back further than ``batch``: to one from which Spark computes the same watermarks
+    again.
     """
     committed = committed_batches(folder.checkpoint)
     whole = [n for n in committed if _is_whole(folder, manifest, n)]
@@ -63,9 +65,10 @@ def rewind(folder: RunFolder, manifest: Manifest, batch: int | None) -> Rewound:
 def _go_back(
     folder: RunFolder, manifest: Manifest, chosen: int, entries: dict[int, BatchOffsets]
 ) -> Rewound:
-    """The entry of the first batch to repeat stays: Spark runs that very batch, with rows or not.
+    """Remove everything after the batch ``chosen``, except the next batch's offset log entry.
 
-    A batch without rows that came first after a restart would not be made again otherwise.
+    That entry makes Spark run exactly this batch again, even if it has no rows: after a restart
+    Spark does not make a batch without rows by itself.
     """
     for number in range(chosen + 1, max(entries) + 1):
         _require_together(entries[number], number)
@@ -86,12 +89,12 @@ def _go_back(
 
 
 def prepare_start(folder: RunFolder, manifest: Manifest) -> None:
-    """Before Spark starts: let the last batch run again where what comes after it depends on it.
+    """Before Spark starts: let the last batch run again if later batches depend on it.
 
     After a restart Spark makes no batch without rows, and its watermark waits until every source
-    has had a slice. So the last batch, or some more, runs again if (1) it has the infinite frontier
-    and nothing tells that the run is at its end, (2) batches of a rewound run are still to repeat,
-    or (3) a recovery has to meet the cuts of a lost run.
+    has had a slice. So the last batch, or several, runs again if (1) it has the infinite frontier
+    and Spark made no batch after it, (2) a rewound run still has batches to repeat, or (3) a
+    recovery still has to reach the cuts of a lost run.
     """
     numbers = begun_batches(folder.checkpoint)
     if not numbers:
@@ -120,7 +123,10 @@ def is_at_end(entry: BatchOffsets) -> bool:
 
 
 def require_same(folder: RunFolder, batch: int, entry: BatchOffsets) -> None:
-    """A batch that runs again must be the one that ran: other windows would close in it."""
+    """Refuse a repeated batch that has other frontiers or another watermark than the first time.
+
+    Other windows would close in such a batch than those that are in the tables already.
+    """
     known = read_repeats(folder.path).get(batch)
     if known is None or known.watermark is None:
         return
@@ -135,9 +141,9 @@ def require_same(folder: RunFolder, batch: int, entry: BatchOffsets) -> None:
 
 
 def _entries(folder: RunFolder, manifest: Manifest) -> dict[int, BatchOffsets]:
-    """What batches were: as the offset log has them, and those that a rewind took out of it.
+    """All known batches: those in the offset log, and those that a rewind took out of the log.
 
-    Before the first batch every source stands at its begin.
+    Entry -1 stands for the time before the first batch: every source is at its beginning.
     """
     begun: dict[str, tuple[int, ...]] = {
         source: (manifest.boundaries[0],) for source in manifest.sources
@@ -169,9 +175,9 @@ def _is_faithful(
 ) -> bool:
     """Whether the batches after this one get the same watermarks again."""
     if batch + 1 not in entries:
-        return True  # none comes after it
+        return True  # no batch comes after it
     if any(entries[n].watermark < 0 for n in range(batch + 1, max(entries) + 1)):
-        return True  # an earlier version did not note them
+        return True  # an earlier version did not write watermarks down
     return repeats_watermarks(entries, batch + 1, manifest.delays, whole=whole)
 
 
@@ -221,7 +227,7 @@ def _require_together(entry: BatchOffsets, batch: int) -> None:
 
 
 def _remove_versions(folder: Path, version: int) -> None:
-    """Spark's own state beyond the version the next batch reads."""
+    """Remove Spark's own state that is newer than the version which the next batch reads."""
     for path in folder.rglob("*"):
         found = _VERSION.match(path.name)
         if path.is_file() and found and int(found[1]) > version:

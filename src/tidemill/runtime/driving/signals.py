@@ -11,12 +11,12 @@ if TYPE_CHECKING:
     from types import FrameType
 
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-"""Ctrl-C, what `kill` and schedulers send, and a terminal that was closed."""
+"""Sent by Ctrl-C, by `kill` and schedulers, and by a terminal that is closed."""
 
 
 @contextmanager
 def on_signals(handle: Callable[[int, FrameType | None], Any], *numbers: int) -> Iterator[None]:
-    """Handle signals for a while. Main thread only. One that is ignored stays so (`nohup`)."""
+    """Handle signals inside the block. Main thread only. An ignored signal stays so (`nohup`)."""
     kept = {number: signal.getsignal(number) for number in numbers}
     kept = {number: found for number, found in kept.items() if found is not signal.SIG_IGN}
     for number in kept:

@@ -1,4 +1,4 @@
-"""A recovery's steps: all sources wait at each until Spark has no batch left to make."""
+"""The steps of a recovery: at each step all sources wait until Spark has no batch left to run."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ if TYPE_CHECKING:
 
 
 class StepWatch:
-    """Counts a step when it is behind all sources, and Spark is idle.
+    """Counts a step as done when all sources have reached it and Spark is idle.
 
-    Whether a batch without rows comes after a step is Spark's choice; what comes next must not be
-    united with it. So it is not foretold but waited for.
+    Spark decides whether a batch without rows follows a step. The rows after the step must not
+    become part of that batch, so the driver does not guess: it waits until Spark is idle.
     """
 
     def __init__(self, folder: RunFolder, manifest: Manifest) -> None:
-        """A driver begins; steps that an earlier one counted stay behind."""
+        """Go on after the steps that earlier drivers counted as done."""
         self.folder, self.steps = folder, manifest.steps
         self._settled = read_control(folder.path).settled if self.steps else 0
         self._idle = threading.Event()
         self._waiter: threading.Thread | None = None
 
     def look(self, query: StreamingQuery) -> None:
-        """Called often by the driver; it does not wait."""
+        """Count the next step if it is done. The driver calls this often; it never blocks."""
         if self._settled >= len(self.steps) or (self._waiter and self._waiter.is_alive()):
             return
         if self._idle.is_set():
@@ -46,9 +46,9 @@ class StepWatch:
             self._waiter.start()
 
     def _wait(self, query: StreamingQuery) -> None:
-        """Until Spark has looked for a batch after the last one, and found none to make.
+        """Wait until Spark has looked for another batch and found none to run.
 
-        A query that ends meanwhile tells nothing; the driver finds out why it ended.
+        If the query ends meanwhile, the step is not counted; the driver finds out why it ended.
         """
         with suppress(Exception):
             query.processAllAvailable()

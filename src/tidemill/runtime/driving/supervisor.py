@@ -1,4 +1,4 @@
-"""Keep a run going: start its driver again after a crash, with growing pauses, within reason."""
+"""Restart a run's driver after a crash, with growing pauses, and give up if that does not help."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0
 _LOOK = 0.5
 _FRUITLESS = 5
-"""So many starts in a row without a committed batch, and it gives up."""
+"""The supervisor gives up after so many starts in a row without a committed batch."""
 _DONE = (0, 130)
 _HOPELESS = 2
-"""What was asked for cannot be done as written: another start would end the same way."""
+"""The exit code for a request that cannot be done as written: another start would fail alike."""
 
 
 def supervise(
@@ -37,14 +37,15 @@ def supervise(
     error: Callable[[], str | None] = lambda: None,
     is_over: Callable[[], bool] = lambda: False,
 ) -> bool:
-    """Run the command until it ends well; returns whether somebody wanted it to end.
+    """Run the command until it succeeds; returns whether somebody told the run to end.
 
-    ``batches`` tells whether a start got anywhere.
+    A signal to this process is passed on to the driver, which then stops cleanly. The driver's
+    stdout is dropped, because the caller shows once how the run ended.
 
-    A signal to us is handed on to the driver, which then stops cleanly. What the driver says on
-    stdout is left out: the caller shows how the run ended, once. ``error`` is why it failed last.
-    ``began`` is when the goal's time began (monotonic), if that was before now.
-    ``is_over`` tells that somebody ended the run while it had no driver: then none is started.
+    ``batches`` counts the committed batches, to see whether a start achieved anything.
+    ``began`` is when the goal's time began (monotonic clock), if that was before this call.
+    ``error`` says why the driver failed last.
+    ``is_over`` says that somebody ended the run while it had no driver: none is started then.
     """
     began = time.monotonic() if began is None else began
     fruitless, pause = 0, _FIRST_PAUSE
@@ -69,7 +70,7 @@ def supervise(
 
 
 def _is_ended(pause: float, stopping: threading.Event, is_over: Callable[[], bool]) -> bool:
-    """Wait, but not for longer than until the run is ended."""
+    """Wait for the pause, and return early, with True, if the run is ended meanwhile."""
     deadline = time.monotonic() + pause
     while not is_over():
         left = deadline - time.monotonic()
@@ -103,7 +104,7 @@ def _left(goal: Goal | None, began: float) -> list[str]:
 
 @contextmanager
 def _handing_on() -> Iterator[tuple[threading.Event, list[subprocess.Popen[bytes]]]]:
-    """Signals go to the newest driver, also one that is only just being started."""
+    """Pass signals on to the newest driver, also to one that is just being started."""
     stopping = threading.Event()
     drivers: list[subprocess.Popen[bytes]] = []
 

@@ -1,4 +1,4 @@
-"""What sources may read next under a rate: history no faster than it says."""
+"""Keep the reading of history within the run's ``rate`` (rows per second)."""
 
 from __future__ import annotations
 
@@ -15,22 +15,29 @@ if TYPE_CHECKING:
 
 
 class Throttle:
-    """Releases planned slices. A live source keeps the rate itself, by the rows of its slices."""
+    """Releases planned slices of history one by one.
+
+    A live source keeps the rate by itself: it limits the rows of its slices.
+    """
 
     def __init__(self, folder: RunFolder, manifest: Manifest) -> None:
-        """A driver begins: the rows of drivers before it do not count."""
+        """Start to count with this driver; rows that earlier drivers read do not count."""
         self.folder, self.manifest = folder, manifest
         self._began, self._rows = time.monotonic(), 0
         self._at = self._newest()
 
     def count(self, batch: int, rows: int) -> None:
-        """A batch is committed. Called in Spark's thread: rows first, so none is overlooked."""
+        """Note a committed batch. Spark's thread calls this.
+
+        The rows are added before the frontier moves, so that the driver's thread never releases a
+        slice without having counted the rows before it.
+        """
         self._rows += rows
         entry = read_batch(self.folder.checkpoint, batch)
         self._at = entry.slowest() if entry else self._at
 
     def look(self) -> None:
-        """Called often by the driver."""
+        """Release the next slice if it is due. The driver calls this often."""
         if self.manifest.rate is None:
             return
         released = self._released(self.manifest.rate)
@@ -42,7 +49,7 @@ class Throttle:
         return entry.slowest() if entry else {}
 
     def _released(self, rate: int) -> int | None:
-        """The next slice of history when the rows before it have had their time."""
+        """Where sources may read to: one slice further once the rows so far have had their time."""
         course = read_course(self.folder.path, self.manifest)
         at = {name: self._at.get(name, course.frontiers(name)[0]) for name in course.seams()}
         control = read_control(self.folder.path)
@@ -56,9 +63,10 @@ class Throttle:
 
 
 def _following(course: Course, at: dict[str, int], held: dict[str, int]) -> dict[str, int]:
-    """The frontier that each source can take next; empty if all of history is read.
+    """The next frontier of each source; empty if all of history is read.
 
-    Without those that something holds: others cannot come before them, and all would wait.
+    A source that a limit or a recovery step holds back is left out: if the others were released
+    only up to its frontier, all sources would wait for ever.
     """
     found = {}
     for source, frontier in at.items():

@@ -1,7 +1,7 @@
-"""End a run that was told to end and does not: interrupt its batch, then end its JVM.
+"""End a run that was told to end and does not: interrupt its batch, then kill its JVM.
 
-A batch may be interrupted at any moment: `resume` runs it again, with the same rows. A clean stop
-waits for the running batch only because its work would be lost, so it waits while there is work.
+A batch may be interrupted at any moment, because `resume` runs it again with the same rows. A clean
+stop waits for the running batch only to keep its work, so it waits only while the batch works.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Patience:
     _is_interrupted: bool = False
 
     def judge(self, now: float, motion: Hashable, is_away: bool) -> Step:
-        """Called again and again; ``motion`` is another value whenever something was done."""
+        """Say what to do now. Called often; ``motion`` is a new value whenever work was done."""
         if self._is_interrupted:
             return Step.KILL if now - (self._since or now) >= self.interrupted else Step.WAIT
         if self._since is None or motion != self._motion:
@@ -58,11 +58,11 @@ class Patience:
 
 @dataclass
 class WorkMeter:
-    """Whether the driver, its JVM and their Python processes work: how many looks found so.
+    """Counts how often the driver, its JVM or their Python processes were seen working.
 
-    They work if a thread of theirs runs, wants to run (on a busy machine it may have to wait for
-    long) or waits for a disk. Processes that wait for something else run now and then as well, so
-    most of the latest looks must have found it.
+    A process works if one of its threads runs, is ready to run (on a busy machine it may wait for
+    a core) or waits for a disk. Idle processes run for a moment now and then as well, so a look
+    counts only if most of the latest looks found work.
     """
 
     pids: tuple[int, ...]
@@ -70,7 +70,7 @@ class WorkMeter:
     _score: int = 0
 
     def look(self) -> int:
-        """How many looks found work so far."""
+        """Look at the processes once, and return how many looks have counted as work so far."""
         works = any(map(_is_running, self._family()))
         self._score = max(0, min(_LATEST, self._score + (1 if works else -1)))
         self._count += self._score >= _LATEST // 2
@@ -95,7 +95,7 @@ def _is_running(pid: int) -> bool:
 
 
 class Watchdog:
-    """A thread beside the driver, which may itself wait for a JVM that does not answer."""
+    """Watches from its own thread, because the driver's thread may wait for a JVM that hangs."""
 
     def __init__(
         self,
@@ -105,7 +105,7 @@ class Watchdog:
         act: Callable[[Step], None],
         patience: Patience | None = None,
     ) -> None:
-        """``act`` is called once to interrupt the batch and maybe once to end the JVM."""
+        """``act`` is called once to interrupt the batch, and perhaps once more to kill the JVM."""
         self._is_leaving, self._motion, self._is_away = is_leaving, motion, is_away
         self._act, self._patience = act, patience or Patience()
         self._done = threading.Event()
@@ -117,7 +117,7 @@ class Watchdog:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """The query has ended."""
+        """Stop watching: the query has ended."""
         self._done.set()
 
     def _watch(self) -> None:

@@ -1,4 +1,4 @@
-"""The late rows of a run: read from its table, counted, their delays set against all rows read."""
+"""Read a run's late rows from their table, count them, and compare their delays to all rows."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
     from tidemill.runtime.registry import Registry
 
 LATE = "late"
-"""The reason that a longer lateness takes away; the others it does not."""
+"""The reason of rows that a longer lateness would keep; rows of other reasons it would not."""
 _EXAMPLES = 3
 _FARTHEST_FIRST = [
     ("far", "descending"),
     *((name, "ascending") for name in ("partition", "offset", "ingest_time", "row")),
 ]
-"""Rows equally far off come by position, so that the examples are the same each time."""
+"""Rows with equal delays are ordered by position, so that the examples are the same each time."""
 _FARTHEST = 2**62
 _FIRST_YEAR = -62_135_596_800_000_000
 _RUNS_NAMED = 8
@@ -41,14 +41,14 @@ _RUNS_NAMED = 8
 
 @dataclass
 class _Gathered:
-    """What is known of one source while the table is read, once and in batches."""
+    """What was found of one source so far; the table is read once, in batches."""
 
     reasons: Counter[str] = field(default_factory=Counter)
     delays: list[pa.Array] = field(default_factory=list)
     examples: dict[str, pa.Table] = field(default_factory=dict)
 
     def add(self, rows: pa.Table) -> None:
-        """Take in rows of the source."""
+        """Add rows of the source."""
         delay = pc.subtract(_micros(rows.column("ingest_time")), _micros(rows.column("event_time")))
         rows = rows.append_column("delay", delay).append_column("far", pc.abs(delay))
         for reason in pc.unique(rows.column("reason")).to_pylist():
@@ -62,12 +62,12 @@ class _Gathered:
             ]
 
     def sorted_delays(self) -> Any:
-        """Of the rows whose reason is `late`, as a sequence of whole microseconds."""
+        """The sorted delays of the rows whose reason is `late`, in microseconds."""
         found = pa.concat_arrays(self.delays) if self.delays else pa.array([], pa.int64())
         return found.take(pc.array_sort_indices(found)).to_numpy()
 
     def example_rows(self) -> tuple[LateRow, ...]:
-        """Late ones first."""
+        """The example rows; those with the reason `late` come first."""
         reasons = sorted(self.examples, key=lambda reason: (reason != LATE, reason))
         return tuple(_example(row) for reason in reasons for row in _rows(self.examples[reason]))
 
@@ -108,7 +108,7 @@ def read_late(
 
 
 def _source(manifest: Manifest, name: str, found: _Gathered, rows: int) -> SourceLate:
-    """``rows`` are all that were read and that a lateness decides about."""
+    """The late rows of one source; ``rows`` counts the read rows that are on time or `late`."""
     pin, delays = manifest.sources[name], found.sorted_delays()
     lateness = timedelta(microseconds=pin.lateness)
     return SourceLate(
@@ -123,7 +123,7 @@ def _source(manifest: Manifest, name: str, found: _Gathered, rows: int) -> Sourc
 
 
 def _find(loaded: LoadedConfig, registry: Registry, catalog: Catalog, name: str) -> Manifest:
-    """The manifest of the run that is meant."""
+    """The manifest of the named run, or of the pipeline's latest run that has a late table."""
     records = registry.runs()
     if any(record.run == name for record in records):
         return RunFolder.of(loaded.home, name).read_manifest()
@@ -145,7 +145,7 @@ def _find(loaded: LoadedConfig, registry: Registry, catalog: Catalog, name: str)
 
 
 def _writers(loaded: LoadedConfig, registry: Registry, manifest: Manifest) -> tuple[str, ...]:
-    """The runs whose rows are in the late table; only one of --into may have several."""
+    """The runs whose rows are in the late table; only a table given by --into may have several."""
     if manifest.run in manifest.late_table:
         return (manifest.run,)
     found = []
@@ -158,7 +158,7 @@ def _writers(loaded: LoadedConfig, registry: Registry, manifest: Manifest) -> tu
 
 
 def _batches(catalog: Catalog, name: str) -> Iterator[pa.Table]:
-    """The table's rows in pieces; a run that has not begun has no table, and no rows."""
+    """The table's rows in batches; none if the run has not begun and there is no table yet."""
     from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 
     try:
@@ -171,13 +171,13 @@ def _batches(catalog: Catalog, name: str) -> Iterator[pa.Table]:
 
 
 def _micros(times: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Microseconds, none so far off that a difference of two has no number."""
+    """Times in microseconds, clamped so that the difference of two fits into 64 bits."""
     micros = pc.max_element_wise(times.cast(pa.int64()), -_FARTHEST)
     return pc.min_element_wise(micros, _FARTHEST - 1)
 
 
 def _rows(table: pa.Table) -> list[dict[str, Any]]:
-    """With times as numbers: Python has none before the year 1 or after 9999."""
+    """Rows as dicts, with times as numbers: Python has no times before year 1 or after 9999."""
     for name in ("ingest_time", "event_time"):
         at = table.schema.get_field_index(name)
         table = table.set_column(at, name, table.column(name).cast(pa.int64()))

@@ -1,4 +1,4 @@
-"""What is told of a run's late rows: values, for Python, the terminal and ``--json`` alike."""
+"""The report of a run's late rows: values for Python, the terminal and ``--json``."""
 
 from dataclasses import dataclass
 from datetime import timedelta
@@ -10,7 +10,7 @@ from tidemill.types import show_duration
 
 @dataclass(frozen=True)
 class LateRow:
-    """One row as the late table keeps it. ``event_time`` is text: it may be in any year."""
+    """One row of the late table. Times are text, because an event time may be in any year."""
 
     reason: str
     partition: int | None
@@ -35,10 +35,10 @@ class LateRow:
 
 @dataclass(frozen=True)
 class SourceLate:
-    """The late rows of one source, and what its lateness would have to be.
+    """The late rows of one source, and how long its lateness would have to be to keep them.
 
-    ``histogram`` and ``keeping`` speak of rows whose reason is ``late``; ``examples`` are the
-    rows with the longest delays, and those from farthest in the future.
+    ``histogram`` and ``keeping`` cover rows whose reason is ``late``; ``examples`` are the rows
+    with the longest delays, and those farthest in the future.
     """
 
     source: str
@@ -85,11 +85,11 @@ class SourceLate:
 
 @dataclass(frozen=True)
 class LateReport:
-    """What a run's late table tells.
+    """What is in a run's late table.
 
-    Rows read are counted per run, not per source: ``counted`` are the sources they come from, and
-    all shares are of their sum. ``runs`` are all whose rows are in the table; several may have
-    written into it with ``--into``.
+    Rows read are counted per run, not per source: ``counted`` names the sources of the run, and
+    percentages refer to the rows of all of them. ``runs`` are the runs that wrote into the table;
+    with ``--into`` there may be several.
     """
 
     run: str
@@ -104,7 +104,7 @@ class LateReport:
 
     @property
     def late(self) -> int:
-        """Rows in the late table, of the sources asked for."""
+        """The number of rows in the late table, of the sources that were asked for."""
         return sum(source.rows for source in self.sources)
 
     def to_json(self) -> dict[str, Any]:

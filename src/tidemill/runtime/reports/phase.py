@@ -1,4 +1,4 @@
-"""Where a run without an end stands: in history or live, its seam, its lag."""
+"""Where a live run is: in history or live, with its seams and its lags."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Phase:
-    """The phase, the seam of every source, and how far each is behind its log or the clock."""
+    """The phase, the seam of every source, and how far each one is behind its log or the clock."""
 
     name: str  # history, live
     seams: dict[str, int]
     lags: dict[str, Lag] = field(default_factory=dict)
-    clock: int = 0  # rows that came behind a frontier that the clock had moved
+    clock: int = 0  # rows that came too late for a frontier which had moved with the clock
 
     @property
     def is_exact(self) -> bool:
-        """Whether the run gives what a backfill gives, as far as anybody knows."""
+        """Whether the run has written the rows that a backfill would write, as far as is known."""
         return self.clock == 0
 
     def to_json(self) -> dict[str, Any]:
@@ -46,7 +46,7 @@ class Phase:
         }
 
     def history(self, source: str) -> int | None:
-        """How much history (µs of ingest time) the source has before its seam; None beyond it."""
+        """The history (µs of ingest time) left before the source's seam; None after the seam."""
         seam, lag = self.seams.get(source), self.lags.get(source)
         if seam is None or lag is None or lag.frontier >= seam:
             return None
@@ -65,7 +65,7 @@ def _lag_json(lag: Lag, history: int | None) -> dict[str, Any]:
 
 
 def read_phase(folder: RunFolder, manifest: Manifest, totals: RunTotals) -> Phase | None:
-    """The phase of a run; None for one that has an end."""
+    """The phase of a live run; None for a backfill, which has an end."""
     if manifest.ends:
         return None
     course = read_course(folder.path, manifest)
@@ -83,7 +83,7 @@ def read_phase(folder: RunFolder, manifest: Manifest, totals: RunTotals) -> Phas
 
 
 def _live_lags(folder: RunFolder, manifest: Manifest) -> dict[str, Lag]:
-    """What the sources told of their logs."""
+    """The lags that the sources have written down."""
     lags = {source: read_lag(folder.path, source) for source in manifest.sources}
     return {
         source: with_times(folder.path, source, lag)
@@ -93,14 +93,14 @@ def _live_lags(folder: RunFolder, manifest: Manifest) -> dict[str, Lag]:
 
 
 def _beyond(lags: dict[str, Lag], seams: dict[str, int]) -> dict[str, Lag]:
-    """What was told at or after the seam; history that was laid on since is before it."""
+    """The lags written at or after the seam. Older ones are out of date: the seam has moved."""
     return {source: lag for source, lag in lags.items() if lag.frontier >= seams[source]}
 
 
 def _history_lags(folder: RunFolder, course: Course, totals: RunTotals) -> dict[str, Lag]:
     """How far each source is behind the clock while it reads history."""
     now, reached = time.time_ns() // 1_000, dict[str, int]()
-    with suppress(OSError, ValueError, RunError):  # `status` tells what it can
+    with suppress(OSError, ValueError, RunError):  # `status` shows what it can read
         entry = latest_entry(folder.checkpoint)
         reached = entry.slowest() if entry else {}
     return {

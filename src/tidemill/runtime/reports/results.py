@@ -1,4 +1,4 @@
-"""What callers get: how far a run is, and how it ended."""
+"""The values that callers get: how far a run is, and how it ended."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Progress:
-    """Where a run stands, after a batch."""
+    """How far a run is after a batch."""
 
     manifest: Manifest
     totals: RunTotals
@@ -45,7 +45,7 @@ class Progress:
 
     @property
     def is_live(self) -> bool:
-        """Whether the run is through with what was planned and follows the live log."""
+        """Whether the run has read its planned history and follows the live log."""
         return not self.manifest.ends and self.slices_done >= self.slices
 
     @property
@@ -61,7 +61,7 @@ class Progress:
 
 @dataclass(frozen=True)
 class RunResult:
-    """How a run ended, or how it stands."""
+    """How a run ended, or how far it is."""
 
     run: str
     pipeline: str
@@ -104,7 +104,7 @@ class RunResult:
 
 
 def without_folder(record: RunRecord, totals: RunTotals) -> RunResult:
-    """What the registry alone knows of a run whose folder is gone."""
+    """The result of a run whose folder is gone, with what the registry alone knows."""
     return RunResult(
         record.run, record.pipeline, record.state, {}, "", "", totals, 0, 0,
         record.seconds, record.error, name=record.name,

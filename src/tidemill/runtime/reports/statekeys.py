@@ -1,4 +1,4 @@
-"""Keys of fold state as people write them: parsed by their columns' types, found, written back."""
+"""Keys of fold state as people write them: parse them by column type, find them, show them."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from tidemill.folds.state import Label
 
 NULL = "null"
-"""How a missing key is written."""
+"""The word for a null in a key."""
 
 
 def pair_key(label: Label, key: Sequence[Any]) -> list[tuple[str, Any]]:
-    """Each key column with its value; as many as there are columns must be given."""
+    """Each key column with its value; there must be one value per column."""
     if len(key) != len(label.keys):
         columns = ", ".join(label.keys) or "no columns"
         raise PlanError(
@@ -52,7 +52,7 @@ def parse_key(
 
 
 def matches_key(rows: pa.Table, key: list[tuple[str, Any, pa.Scalar]]) -> pa.ChunkedArray:
-    """Rows with these values; the word null finds what is missing, and the word itself."""
+    """Which rows have this key; the word null matches nulls, and also the text null."""
     found = None
     for column, given, value in key:
         values = rows.column(column)
@@ -70,7 +70,7 @@ def _is_text(kind: pa.DataType) -> bool:
 
 
 def count_keys(rows: pa.Table, keys: tuple[str, ...]) -> int:
-    """Keys in a bucket; without key columns all rows are of one."""
+    """The number of keys in a bucket; without key columns all rows have one key."""
     if not keys:
         return min(1, len(rows))
     return len(rows.group_by(list(keys), use_threads=False).aggregate([]))

@@ -1,4 +1,4 @@
-"""The fold state of a run, opened: a summary per operator, or the rows of one key. No Spark."""
+"""Read the fold state of a run: a summary per operator, or the rows of one key. No Spark."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from tidemill.runfolder.folder import RunFolder
 
 ABOUT = b"tidemill.state"
-"""Where the table of a key's state says, in its schema's metadata, what it is the state of."""
+"""The key in a state table's schema metadata that says which run, operator and batch it is of."""
 _LARGEST = 3
 _KEYS_NAMED = 5
 
@@ -47,8 +47,8 @@ class BucketSize:
 class StateSummary:
     """What one operator keeps after a batch.
 
-    ``oldest`` and ``newest`` are of the column ``time``, None where nothing is kept;
-    ``watermark`` is None before every source has begun. ``batches`` are the kept versions.
+    ``oldest`` and ``newest`` are values of the column ``time``, None if there are no rows;
+    ``watermark`` is None until every source has begun. ``batches`` are the kept versions.
     """
 
     operator: str
@@ -94,10 +94,10 @@ def _shown(moment: datetime | None) -> str | None:
 
 
 class RunStates:
-    """The kept state of one run, while it runs too: versions never change, they only go."""
+    """The kept state of one run, which may be running: versions are deleted, but never changed."""
 
     def __init__(self, folder: RunFolder) -> None:
-        """Nothing is opened yet."""
+        """Read the manifest; state files are opened when they are needed."""
         manifest = folder.read_manifest()
         self.run, self.pipeline = manifest.run, manifest.pipeline
         self.folds, self.buckets = manifest.folds, manifest.buckets
@@ -105,13 +105,13 @@ class RunStates:
         self._known: dict[str, list[int]] = {}
 
     def summaries(self, operator: str | None, batch: int | None) -> list[StateSummary]:
-        """Of one operator or all of them, as of a batch or the last whole one."""
+        """Summaries of one operator or of all, after the given batch or the last complete one."""
         known = self._operators()
         names = known if operator is None else [self._operator(operator)]
         return [self._summary(name, batch) for name in names]
 
     def rows_of(self, key: Sequence[Any], operator: str | None, batch: int | None) -> pa.Table:
-        """The rows of one key; a key without any is an error that names some that have."""
+        """The rows of one key; if there are none, the error names some keys that have rows."""
         name = self._operator(operator)
         version, _ = self._version(name, batch)
         found, wanted = [], None
@@ -146,7 +146,7 @@ class RunStates:
         return found
 
     def _operator(self, wanted: str | None) -> str:
-        """The one that is meant; there must be no doubt."""
+        """The wanted operator; without a name there must be only one."""
         known = self._operators()
         if wanted is None and len(known) > 1:
             raise PlanError(
@@ -162,7 +162,7 @@ class RunStates:
         return wanted or known[0]
 
     def _whole(self, operator: str) -> list[int]:
-        """Versions with all their buckets: a killed run may have begun one more."""
+        """The versions that have all their buckets; a killed run may have begun another."""
         if operator not in self._known:
             self._known[operator] = [
                 batch
@@ -172,7 +172,7 @@ class RunStates:
         return self._known[operator]
 
     def _version(self, operator: str, batch: int | None) -> tuple[int, list[int]]:
-        """The version that is meant, and those that there are."""
+        """The wanted version, and all complete versions."""
         kept = self._whole(operator)
         if batch is None:
             return kept[-1], kept
@@ -188,7 +188,7 @@ class RunStates:
         return batch, kept
 
     def _buckets(self, operator: str, batch: int) -> Iterator[tuple[Label, pa.Table]]:
-        """One at a time: all of them may be more than memory holds."""
+        """Read buckets one at a time, because all of them may not fit in memory."""
         for bucket in range(self.buckets):
             yield self.files.read(operator, batch, bucket)
 
@@ -233,7 +233,7 @@ class RunStates:
         )
 
     def _some_keys(self, operator: str, batch: int) -> list[str]:
-        """A few keys that have state, as --key takes them."""
+        """A few keys that have state, in the form that --key takes."""
         found: list[str] = []
         for label, rows in self._buckets(operator, batch):
             if label.keys and len(found) < _KEYS_NAMED:

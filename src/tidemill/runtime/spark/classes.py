@@ -1,8 +1,8 @@
-"""Spark's classes, kept between runs: much of a JVM's start is loading them from jars.
+"""Share Spark's loaded classes between JVMs, because a JVM spends most of its start loading them.
 
-The first run that comes to its end leaves the classes it loaded in a file (the JVM's class-data
-sharing), and the JVMs after it map that file. A JVM looks whether the file fits its Java, its jars
-and its options, and goes without one that does not. Where no file can be kept, none is.
+The first run that reaches its end writes the classes it loaded into a file (the JVM's class-data
+sharing, CDS), and later JVMs map that file. A JVM checks whether the file fits its Java, its jars
+and its options, and ignores a file that does not. If no file can be written, JVMs start without.
 """
 
 from __future__ import annotations
@@ -16,18 +16,21 @@ from pathlib import Path
 
 CACHE_VARIABLE = "TIDEMILL_CACHE"
 _QUIET = ("-Xshare:auto", "-Xlog:disable", "-Xlog:all=error:stderr")
-"""A JVM says nothing of a file that it does not take, least of all on stdout."""
-_SETTLED = 60
-"""Seconds without a write after which what a JVM wrote is whole."""
+"""With these a JVM prints nothing about a file that it does not use: stdout is for results."""
+_FINISHED = 60
+"""Seconds without a write after which a JVM's draft is taken as complete."""
 _PATIENCE = 3600
-"""Seconds after which another run may record, if the one that began has left nothing."""
+"""Seconds after which another run may record, if the first one has left no complete file."""
 _FORGOTTEN = 24 * 3600
 _KEPT = 3
 _ON_THE_PATH = ("SPARK_HOME", "SPARK_CONF_DIR", "SPARK_DIST_CLASSPATH", "HADOOP_CONF_DIR")
 
 
 def cache_folder() -> Path:
-    """What may be thrown away at any time: ``TIDEMILL_CACHE``, or the user's cache folder."""
+    """The folder for files that may be deleted at any time.
+
+    It is ``TIDEMILL_CACHE``, or ``tidemill`` in the user's cache folder.
+    """
     named = os.environ.get(CACHE_VARIABLE)
     if named:
         return Path(named)
@@ -38,13 +41,13 @@ def cache_folder() -> Path:
 def jvm_options(java: str, version: int, classpath: str = "", *, record: bool = False) -> list[str]:
     """The options of a JVM that shares classes.
 
-    ``classpath`` is what the user puts before Spark's own. ``record``: it may leave its classes, if
-    none are kept yet; only for a JVM that will be started.
+    ``classpath`` is what the user puts before Spark's own. ``record``: the JVM may write its
+    classes, if there is no file yet. Give it only for a JVM that will really be started.
     """
     with contextlib.suppress(OSError, RuntimeError):
         archive = find_archive(java, version, classpath)
         if os.pathsep in str(archive):
-            return []  # it would be read as two files
+            return []  # the JVM would read the path as two files
         adopt_draft(archive)
         if archive.exists() and _is_ours(archive):
             with contextlib.suppress(OSError):
@@ -56,11 +59,11 @@ def jvm_options(java: str, version: int, classpath: str = "", *, record: bool = 
     return []
 
 
-def adopt_draft(archive: Path, settled: float = _SETTLED) -> bool:
-    """Take what an earlier JVM left on its way out; its header is written last."""
+def adopt_draft(archive: Path, finished: float = _FINISHED) -> bool:
+    """Use the file that an earlier JVM wrote when it ended; the JVM writes its header last."""
     for draft in _drafts(archive):
         with contextlib.suppress(FileNotFoundError):
-            if _is_whole(draft) and _age(draft) >= settled:
+            if _is_whole(draft) and _age(draft) >= finished:
                 os.utime(draft)
                 draft.replace(archive)
                 _forget(archive.parent)
@@ -69,7 +72,7 @@ def adopt_draft(archive: Path, settled: float = _SETTLED) -> bool:
 
 
 def _begin_draft(archive: Path) -> Path | None:
-    """A file of its own for each JVM that writes one; None if another is at it."""
+    """Create a new draft file for one JVM; None if another JVM is writing one."""
     archive.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     for draft in _drafts(archive):
         with contextlib.suppress(FileNotFoundError):
@@ -95,14 +98,14 @@ def _age(file: Path) -> float:
 
 
 def _is_ours(archive: Path) -> bool:
-    """Classes are code: nobody else may have put them there."""
+    """Whether no other user can have written the file: classes are code that would be executed."""
     folder = archive.parent.stat()
     mine = (os.getuid(), 0)
     return archive.stat().st_uid in mine and folder.st_uid in mine and not folder.st_mode & 0o022
 
 
 def _forget(folder: Path) -> None:
-    """Those of other Javas and Sparks, longest unused first, and drafts that nobody will take."""
+    """Delete the files that were not used for longest, and drafts that nobody will use any more."""
     kept = sorted(folder.glob("*.jsa"), key=lambda file: file.stat().st_mtime)
     old = [draft for draft in folder.glob("*.draft") if _age(draft) > _FORGOTTEN]
     for file in (*kept[:-_KEPT], *old):
@@ -110,7 +113,10 @@ def _forget(folder: Path) -> None:
 
 
 def find_archive(java: str, version: int, classpath: str = "") -> Path:
-    """Its name tells apart what it depends on, a reinstalled Java or Spark among it."""
+    """The path of the file; its name has a digest of all that it depends on.
+
+    A reinstalled Java or Spark gives another name.
+    """
     import pyspark
 
     runtime = Path(java).resolve()

@@ -1,7 +1,7 @@
-"""The parent of Spark's Python workers: imports once what every worker needs, then forks them.
+"""The parent process of Spark's Python workers: it imports once what they need, then forks them.
 
 Spark starts it as ``python -m tidemill.runtime.spark.daemon`` (``spark.python.daemon.module``).
-Without it each worker would import Arrow, Iceberg and pandas for itself: seconds, on every core.
+Without it each worker would import Arrow, Iceberg and pandas itself, which takes seconds per core.
 """
 
 import gc
@@ -9,7 +9,7 @@ import importlib
 
 
 def warm_up() -> None:
-    """Import what readers and writers use; no threads, no connections."""
+    """Import what readers and writers use. Open no threads and no connections before the fork."""
     for name in (
         "pandas",
         "pyarrow.dataset",
@@ -21,7 +21,7 @@ def warm_up() -> None:
         "tidemill.reading.task",
     ):
         importlib.import_module(name)
-    # A worker collects garbage after every task: not by looking at all these modules again.
+    # A worker collects garbage after every task. Frozen objects of these modules are skipped then.
     gc.freeze()
 
 

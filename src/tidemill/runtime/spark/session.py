@@ -31,10 +31,10 @@ _LITTLE_HISTORY = {
     "spark.sql.streaming.ui.retainedQueries": "5",
     "spark.sql.streaming.ui.retainedProgressUpdates": "5",
 }
-"""Spark keeps what its page would show even when the page is off: memory that grows by batches."""
+"""Spark keeps data for its web page even if the page is off; its memory would grow every batch."""
 _JVM_OPTIONS = "spark.driver.extraJavaOptions"
 _COMPILE_LATER = "-XX:CompileThresholdScaling=3"
-"""A JVM's compiler takes a third of a short run's CPU; this spares it what is not hot."""
+"""The JVM's compiler takes a third of a short run's CPU; with this it compiles only hot methods."""
 _AHEAD = (
     "tidemill.runtime.driving.executor",
     "pyiceberg.catalog.sql",
@@ -59,7 +59,7 @@ def find_java() -> tuple[str, int]:
 
 
 def _java_version(java: str) -> int:
-    """As its ``release`` file says, or else as it says itself, which takes it a while."""
+    """The version in Java's ``release`` file, or else from ``java -version``, which is slow."""
     with suppress(OSError):
         told = (Path(java).resolve().parents[1] / "release").read_text("utf-8", errors="replace")
         found = re.search(r'^JAVA_VERSION="(\d+)', told, re.MULTILINE)
@@ -80,14 +80,16 @@ def build_session(
     warm: bool = False,
     record: bool = False,
 ) -> SparkSession:
-    """The session of a run. ``modules``: the folder of the user's code, for executors.
+    """The Spark session of a run or an analysis.
 
-    ``warm``: a run follows. What it imports is imported while the JVM starts, and the processes it
-    needs are started while its query is built. ``record``: it comes to its end, and may leave the
-    classes it loads for the JVMs after it.
+    Values of the YAML's ``spark.conf`` win over ours, except the number of shuffle partitions,
+    which the manifest has fixed.
 
-    Values of the YAML's ``spark.conf`` win over ours, except the number of shuffles, which the
-    manifest fixed. What the JVM and the Python workers print goes to ``log``.
+    ``modules`` is the folder of the user's code, for executors.
+    ``log`` gets what the JVM and the Python workers print.
+    ``warm``: a run follows. Its modules are imported while the JVM starts, and Spark's Python
+    processes are started while its query is built.
+    ``record``: the run will reach its end, and may write the classes it loads for later JVMs.
     """
     java, version = find_java()
     from pyspark.sql import SparkSession
@@ -121,11 +123,12 @@ def build_session(
 
 
 def _start_jvm(settings: dict[str, str], is_logged: bool) -> None:
-    """Start this process's JVM, as PySpark does, but in a session of its own.
+    """Start this process's JVM as PySpark does, but in its own process session.
 
-    A closed terminal, Ctrl-C and `timeout` signal every process of their group. The driver ends its
-    JVM when the running slice is committed; a JVM that ended by itself could not commit it. A JVM
-    whose driver was killed sees its pipe close, and ends.
+    A closed terminal, Ctrl-C and `timeout` signal every process of their group. Without its own
+    session the JVM would end at once, before the running slice is committed; so only the driver
+    gets the signal, and ends the JVM after the commit. If the driver is killed, the JVM sees its
+    pipe close, and ends.
     """
     from pyspark import SparkConf, SparkContext
     from pyspark.java_gateway import launch_gateway
@@ -142,7 +145,7 @@ _ENDING = 60.0
 
 
 def stop_session(spark: SparkSession) -> None:
-    """Stop a session that was built here; a JVM that does not answer in time is ended."""
+    """Stop a session that was built here; kill its JVM if the JVM does not answer in time."""
     stopper = threading.Thread(target=_stop, args=(spark,), name="stopping Spark", daemon=True)
     stopper.start()
     stopper.join(_ENDING)
@@ -151,12 +154,12 @@ def stop_session(spark: SparkSession) -> None:
 
 
 def _stop(spark: SparkSession) -> None:
-    with suppress(Exception):  # its JVM is gone
+    with suppress(Exception):  # the JVM is gone already
         spark.stop()
 
 
 def end_jvm(spark: SparkSession) -> None:
-    """Kill the JVM of a session, and let the next session of this process start another."""
+    """Kill the JVM of a session, so that the next session of this process starts a new one."""
     from pyspark import SparkContext
     from pyspark.sql import SparkSession as Sessions
 
@@ -170,28 +173,28 @@ def end_jvm(spark: SparkSession) -> None:
 
 
 def _sharing(config: SparkConfig, java: str, version: int, record: bool) -> list[str]:
-    """The options for shared classes, where a JVM is started and would get them."""
+    """The JVM options for shared classes; none if no JVM is started or it could not use them."""
     from pyspark import SparkContext
 
     if _JVM_OPTIONS in config.conf or SparkContext._gateway is not None:
         return []
     if os.environ.get("SPARK_CONF_DIR"):
-        return []  # a folder of files on the class path: a JVM shares no classes then
+        return []  # with a folder on its class path a JVM shares no classes
     before = str(config.conf.get("spark.driver.extraClassPath", ""))
     return jvm_options(java, version, before, record=record)
 
 
 def _import_ahead() -> None:
-    """What fails here fails again where it is needed, in its own words."""
+    """Import modules early; an import that fails here fails again, visibly, where it is needed."""
     for name in _AHEAD:
         with suppress(Exception):
             importlib.import_module(name)
 
 
 def choose_python(master: str) -> None:
-    """Name the Python of Spark's processes, unless the user has: this one.
+    """Let Spark's processes use this Python, unless the user has named another one.
 
-    On this machine it starts by way of ``python.sh``, which spares each process half a second.
+    On a local master they start through ``python.sh``, which saves half a second per process.
     """
     quick = str(Path(__file__).with_name("python.sh"))
     if os.environ.get("PYSPARK_PYTHON", quick) not in (quick, sys.executable):
@@ -204,7 +207,7 @@ def choose_python(master: str) -> None:
 
 
 def _reason(error: Exception) -> str:
-    """The line that says why: a Java error has it after the name of the call, before its trace."""
+    """The line of an error that says why: in a Java error it comes after the name of the call."""
     lines = str(error).splitlines() or [type(error).__name__]
     java = [line.removeprefix(": ") for line in lines if line.startswith(": ")]
     return (java or lines)[0]
@@ -212,7 +215,7 @@ def _reason(error: Exception) -> str:
 
 @contextmanager
 def _stderr_to(log: Path | None) -> Iterator[None]:
-    """Processes started meanwhile inherit the file as their stderr; ours comes back."""
+    """Redirect stderr to the file inside the block, so that processes started there inherit it."""
     if log is None:
         yield
         return
@@ -227,10 +230,10 @@ def _stderr_to(log: Path | None) -> Iterator[None]:
 
 
 def run_settings(shuffles: int, keep_batches: int) -> dict[str, str]:
-    """What a run decides for its query, beside what all runs have (``config/sparksettings.py``).
+    """A run's own query settings, beside those that all runs have (``config/sparksettings.py``).
 
-    A fold's bucket must be run in every batch, also when nothing came for it: no empty part of a
-    plan may be taken out, not before it runs and not while it does.
+    A fold's bucket must run in every batch, even if it gets no rows. So Spark must not remove an
+    empty part of a plan, neither when it optimises the plan nor while the plan runs.
     """
     return {
         "spark.sql.shuffle.partitions": str(shuffles),

@@ -1,8 +1,8 @@
-"""Give a session the settings of a run, and take them back: whatever files and variables say.
+"""Set the Spark settings of a run in a session, and restore the old ones afterwards.
 
-A session may be made by ``spark-defaults.conf`` (``SPARK_CONF_DIR``), ``PYSPARK_SUBMIT_ARGS`` or
-the user's own Python. Its query must run under the settings that the promise rests on, and its code
-must mean what it meant when the run was planned.
+A session may have settings from ``spark-defaults.conf`` (``SPARK_CONF_DIR``), from
+``PYSPARK_SUBMIT_ARGS`` or from the user's own Python. But the query must run under the settings
+that our promise needs, and the code must mean what it meant when the run was planned.
 """
 
 from __future__ import annotations
@@ -31,54 +31,54 @@ def local_cores() -> int:
 
 
 @dataclass
-class _Lent:
-    """A session that runs use at the moment: how many, and what it had before the first."""
+class _InUse:
+    """A session that runs use now: how many runs, and which values it had before the first."""
 
     runs: int = 0
     kept: dict[str, str | None] = field(default_factory=dict)
 
 
 _lock = threading.Lock()
-_sessions: WeakKeyDictionary[SparkSession, _Lent] = WeakKeyDictionary()
+_sessions: WeakKeyDictionary[SparkSession, _InUse] = WeakKeyDictionary()
 
 
 def settle(
     spark: SparkSession, pinned: Mapping[str, str], more: Mapping[str, str] | None = None
 ) -> Callable[[], None]:
-    """Give the session the promise's settings, ``pinned`` for what code means, and ``more``.
+    """Set what our promise needs, the ``pinned`` settings of the code's meaning, and ``more``.
 
-    A setting that changes what code means and is not pinned gets Spark's own default. A query that
-    is started keeps what the session had then. Returns what gives the session its values back;
-    where several runs share a session, the last of them does.
+    A setting that changes the meaning of code and is not pinned gets Spark's own default. A query
+    keeps the settings that the session had when the query was started. Returns a function that
+    restores the old values; if several runs share a session, the last one restores them.
     """
     wanted: dict[str, str | None] = {
         key: None for key in spark.conf.getAll if is_meaning(key) and key not in pinned
     }
     wanted |= {**promised(), **pinned, **(more or {})}
     with _lock:
-        lent = _sessions.setdefault(spark, _Lent())
-        lent.runs += 1
-        lent.kept |= {key: spark.conf.get(key, None) for key in wanted if key not in lent.kept}
+        used = _sessions.setdefault(spark, _InUse())
+        used.runs += 1
+        used.kept |= {key: spark.conf.get(key, None) for key in wanted if key not in used.kept}
         _apply(spark, wanted)
 
-    def give_back() -> None:
+    def restore() -> None:
         with _lock:
-            lent.runs -= 1
-            if lent.runs == 0:
+            used.runs -= 1
+            if used.runs == 0:
                 _sessions.pop(spark, None)
-                _apply(spark, lent.kept)
+                _apply(spark, used.kept)
 
-    return give_back
+    return restore
 
 
 @contextmanager
 def settled(spark: SparkSession, pinned: Mapping[str, str]) -> Iterator[None]:
-    """As :func:`settle`, for a while."""
-    give_back = settle(spark, pinned)
+    """Like :func:`settle`, but only inside the block."""
+    restore = settle(spark, pinned)
     try:
         yield
     finally:
-        give_back()
+        restore()
 
 
 def _apply(spark: SparkSession, values: Mapping[str, str | None]) -> None:
@@ -92,7 +92,7 @@ def _apply(spark: SparkSession, values: Mapping[str, str | None]) -> None:
 
 
 def require_same_meaning(manifest: Manifest, config: SparkConfig) -> None:
-    """A run goes on only with code that means what it meant: Spark's settings are part of it."""
+    """Refuse to resume a run if a Spark setting that changes the code's meaning has changed."""
     now, then = meaning(config.conf), manifest.settings
     if then is None:
         return

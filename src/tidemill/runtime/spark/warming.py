@@ -1,8 +1,9 @@
 """Start Spark's Python processes in the background, while the query is being built.
 
-Before it reads a row, Spark starts five of them one after the other: to look up data sources, to
-make one, to plan its read, the workers' daemon, and a planner per stream. Two jobs of one made-up
-row start the first four: a read the first three, beside it a worker's job the daemon.
+Before it reads a row, Spark starts five processes one after the other: one to look up data sources,
+one to make a data source, one to plan its read, the workers' daemon, and a planner per stream. Two
+small jobs start the first four early: a read of one row starts the first three, and a job in a
+Python worker, at the same time, starts the daemon.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ class OneRow(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """As in ``spark.read.format("tidemill_one_row")``."""
+        """The name for ``spark.read.format``."""
         return "tidemill_one_row"
 
     def schema(self) -> str:
@@ -42,13 +43,13 @@ class OneRowReader(DataSourceReader):
     """Yields the row."""
 
     def read(self, partition: InputPartition) -> Iterator[tuple[int]]:
-        """On an executor."""
+        """Yield the row, on an executor."""
         del partition
         yield (1,)
 
 
 def warm_workers(spark: SparkSession) -> None:
-    """Start what Spark will need; failing here is harmless, it is started later then."""
+    """Start the processes that Spark will need. A failure is harmless: Spark starts them later."""
 
     def plan_a_read() -> None:
         with suppress(Exception):

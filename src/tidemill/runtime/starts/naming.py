@@ -1,7 +1,7 @@
-"""Runs with a name: started by the same command again, they go on instead of beginning anew.
+"""Runs with a name: the same command, given again, continues the run instead of starting a new one.
 
-For whatever restarts a command: a container, systemd, cron. The registry knows which run a name
-stands for; the manifest keeps what was asked for when it began.
+This is for whatever restarts commands: a container, systemd, cron. The registry knows which run a
+name stands for; the run's manifest keeps the options that the run was started with.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ if TYPE_CHECKING:
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
 _RUN = re.compile(r"\d{8}_\d{6}_[0-9a-f]{4}")
-_NOT_ASKED = ("pipeline", "append", "allow_empty")  # they permit a start, and change no row
+_NOT_ASKED = ("pipeline", "append", "allow_empty")  # options that permit a start and change no row
 _FLAGS = {"live": "start", "regions": "region"}  # what the command line calls them
 _BEGINNING = ("from", "to", "start")
 REPEATABLE = ("backfill", "archive")
-"""Runs that can be begun again: where they begin does not depend on when."""
+"""Modes whose runs can be started again: where they begin does not depend on today's date."""
 PATIENCE = 15.0
-"""Seconds for a driver that was told to stop: who restarts a command may be faster than it."""
+"""Seconds to wait for a stopping driver, because a restarted command may be faster than it."""
 
 
 def check_name(name: str) -> None:
-    """A name fits into a command and a path, and looks like no run's id."""
+    """Refuse a name that does not fit into a command or a path, or that looks like a run's id."""
     if _NAME.fullmatch(name) is None or _RUN.fullmatch(name) is not None:
         raise RunError(
             f"{name!r} cannot be a run's name",
@@ -48,7 +48,7 @@ def check_name(name: str) -> None:
 
 
 def asked_of(request: BackfillRequest) -> dict[str, Any]:
-    """What a request says beside its pipeline, as plain values; what it leaves open is left out."""
+    """The options of a request, beside its pipeline, as plain values; defaults are left out."""
     found: dict[str, Any] = {}
     for field in fields(request):
         value = getattr(request, field.name)
@@ -63,7 +63,7 @@ def asked_of(request: BackfillRequest) -> dict[str, Any]:
 
 
 def show_options(manifest: Manifest) -> str:
-    """What a run was begun with, beside where it began, to be added to a command that is shown."""
+    """The options a run was started with, except its range, as text to add to a shown command."""
     words: list[str] = []
     for key, value in manifest.asked.items():
         if key in _BEGINNING or value is False:
@@ -84,9 +84,10 @@ def _plain(value: Any) -> Any:
 
 
 def find_named(home: Path, name: str, pipeline: str, asked: Mapping[str, Any]) -> Manifest | None:
-    """The run of that name, which may go on now; None if there is none yet.
+    """The manifest of the run with that name, which may continue now; None if there is none yet.
 
-    A name whose run was never written whole is free: nothing was computed.
+    If a run's start was interrupted before its manifest was written, its name is free: that run
+    computed nothing.
     """
     check_name(name)
     registry = open_registry(home)
@@ -107,9 +108,10 @@ def find_named(home: Path, name: str, pipeline: str, asked: Mapping[str, Any]) -
 
 
 def _give_up(registry: Registry, name: str, run: str) -> None:
-    """A run without its folder. A live one has a place to go on from: it is not replaced.
+    """Free the name of a run that has no folder, if another run can replace it.
 
-    An archive's table says where a new run goes on, and a backfill begins again.
+    A new archive run goes on where the table ends, and a backfill begins again. A live run is not
+    replaced: it has to go on after its last commit.
     """
     record = registry.get(run)
     if record.state is RunState.PLANNED and not registry.totals(run).batches:
@@ -129,9 +131,10 @@ def _give_up(registry: Registry, name: str, run: str) -> None:
 
 
 def _is_over(registry: Registry, name: str, run: str) -> bool:
-    """Whether the name is free again: its run was cancelled, and the command begins it anew.
+    """Whether the name is free again: its run was cancelled, and the command may start a new one.
 
-    A live run is not begun anew by a command that is restarted: it would leave out what came since.
+    A restarted command does not start a live run anew: the new run would leave out the rows that
+    came since the old one ended.
     """
     record = registry.get(run)
     if record.state is RunState.CANCELLED and record.mode in REPEATABLE:
@@ -146,7 +149,10 @@ def _is_over(registry: Registry, name: str, run: str) -> bool:
 
 
 def _require_asked(name: str, manifest: Manifest, pipeline: str, asked: Mapping[str, Any]) -> None:
-    """The same name must mean the same work; where a recovered run began, its tables say."""
+    """Refuse other options than the named run has.
+
+    For a recovered run the range is not compared: its tables say where the run began.
+    """
     then = {"pipeline": manifest.pipeline, **manifest.asked}
     now = {"pipeline": pipeline, **asked}
     ignored = _BEGINNING if manifest.recovers else ()
@@ -168,7 +174,7 @@ def _shown(values: Mapping[str, Any], key: str) -> str:
 
 
 def _require_free(name: str, run: str, folder: Path) -> None:
-    """Wait a moment for a driver that is stopping; one that goes on is not disturbed."""
+    """Wait a moment for a driver that is stopping, and fail if the driver keeps running."""
     deadline = time.monotonic() + PATIENCE
     while is_held(folder) or is_watched(folder):
         if time.monotonic() > deadline:

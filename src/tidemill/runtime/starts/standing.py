@@ -1,10 +1,11 @@
-"""Before a driver starts: is the run's checkpoint the one that its tables were written from?
+"""Check, before a driver starts, that the run's checkpoint is not older than its tables.
 
 Spark's checkpoint says which batch comes next, and what the batches before it held. A checkpoint
 that is older than the tables (a run's folder restored from a copy, a deleted checkpoint, a disk
 that lost its last writes) would decide other batches under numbers that the tables have already.
-So each table's stamp is compared with the offset log, and with the journal of a rewound run; the
-registry knows the last batch too, also where a batch committed nothing, or wrote to a topic.
+So the stamp in each table is compared with the offset log, and with the journal of a rewound run.
+The registry's last batch is compared too: it covers batches that committed nothing to a table, and
+batches that wrote to a topic.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ def stamp_of(
 ) -> BatchStamp:
     """The stamp of a batch, from its entry in the offset log and the one before.
 
-    ``begun`` is where the sources began, for a first batch. Without both, the begin is not told.
+    ``begun`` is where the sources began, for a first batch. Without ``before`` and ``begun`` the
+    stamp does not say where the batch begins.
     """
     return BatchStamp(
         run,
@@ -81,7 +83,7 @@ def require_checkpoint(
 
 
 def _contradiction(folder: RunFolder, stamp: BatchStamp) -> str | None:
-    """What the checkpoint says instead of the stamp; None: it agrees, or is long past it."""
+    """How the checkpoint contradicts the stamp; None if it agrees, or has forgotten that batch."""
     entry = read_batch(folder.checkpoint, stamp.batch)
     if entry is not None:
         before = read_batch(folder.checkpoint, stamp.batch - 1)
@@ -107,9 +109,10 @@ def _known_frontiers(folder: RunFolder, batch: int) -> dict[str, int] | None:
 
 
 def _journal(folder: RunFolder) -> dict[int, dict[str, int]]:
-    """The batches of a rewound run, if the checkpoint is the one that the rewind left.
+    """The frontiers of the batches that a rewind took back; empty if the journal does not apply.
 
-    A rewind leaves the entry of the first batch that it noted; a checkpoint without it is older.
+    A rewind leaves the offset log entry of the first batch in its journal. A checkpoint that lacks
+    this entry is older than the rewind.
     """
     journal = read_journal(folder.path)
     return journal if journal and min(journal) <= last_batch(folder.checkpoint) else {}

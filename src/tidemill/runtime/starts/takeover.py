@@ -1,4 +1,4 @@
-"""One run takes over from another whose checkpoint is lost: never both, and nothing by halves."""
+"""One run takes over from another whose checkpoint is lost; the two never run at the same time."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ class Takeover:
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
-        """Hold the lost run's lease until the run that goes on for it is fixed.
+        """Hold the lost run's lease until the manifest of the new run is written.
 
-        A run that can still go on must not be recovered: both would write. A refusal changes
-        nothing.
+        A run that still has a driver must not be recovered: both runs would write. A refusal
+        changes nothing.
         """
         self._require_first()
         folder = RunFolder.of(self.home, self.lost)
@@ -53,7 +53,7 @@ class Takeover:
             yield
 
     def _require_first(self) -> None:
-        """Two runs that go on for one would both write what comes after it."""
+        """Refuse if another run has taken over already: both would write the same rows."""
         over = (RunState.CANCELLED, RunState.FINISHED)
         for record in self.registry.runs():
             if record.pipeline != self.pipeline or record.state in over:
@@ -66,9 +66,11 @@ class Takeover:
                 )
 
     def require_same_code(self, manifest: Manifest, digest: str) -> None:
-        """What the lost run gave, and what is discarded of it, was made by its own code.
+        """Refuse if this run's code or filters differ from those of the lost run.
 
-        ``digest`` is what its last commit says of the code; its manifest may be gone.
+        The new run discards the rows that the lost run has written already, which is only right if
+        both compute the same rows. ``digest`` is the code's digest in the lost run's last commit,
+        because the lost run's manifest may be gone.
         """
         theirs = self._manifest(self.lost)
         if theirs is not None:
@@ -90,9 +92,10 @@ class Takeover:
         )
 
     def inherit(self, manifest: Manifest, catalog: Catalog) -> Manifest:
-        """The range the lost run wrote, its name and options, how many rows were behind the clock.
+        """Take over the lost run's output range, name, options and count of rows behind the clock.
 
-        Where its manifest or the registry is gone too: all of time, and what the late table has.
+        If the lost run's manifest is gone, the range is all of time; if the registry does not know
+        the run, the rows behind the clock are counted in the late table.
         """
         if self._is_known():
             clock = self.registry.totals(self.lost).clock
@@ -113,7 +116,7 @@ class Takeover:
         )
 
     def give_up(self, successor: str) -> None:
-        """The lost run is over: another goes on for it."""
+        """Mark the lost run as cancelled, because ``successor`` has taken over."""
         if self._is_known():
             why = f"its checkpoint was lost; recovered by {successor}"
             self.registry.set_state(self.lost, RunState.CANCELLED, why)
@@ -128,7 +131,7 @@ class Takeover:
 
 
 def _require_same_rows(lost: Manifest, manifest: Manifest) -> None:
-    """The run that goes on reads the rows that the lost one read: the same filters."""
+    """Refuse other row filters than the lost run had: the new run must read the same rows."""
     for name, pin in manifest.sources.items():
         before = lost.sources[name].where if name in lost.sources else pin.where
         if pin.where != before:
