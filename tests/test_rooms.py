@@ -34,7 +34,7 @@ BEFORE = {
     "records": ("rows", "storage"),
     "connectors": ("archive", "runfolder", "records"),
     "reading": ("connectors",),
-    "folds": ("runfolder",),
+    "folds": ("runfolder", "records"),
     "runtime": ("reading", "folds"),
     "review": ("runtime",),
     "project": ("review",),

@@ -219,7 +219,7 @@ class Project:
         return self._starter.outgrow(manifest)
 
     def log_risks(self, manifest: Manifest) -> tuple[str, ...]:
-        """What a run's topics make weaker by their kind of time, as its plan says it."""
+        """Which promises are weaker because of the kind of time in a run's topics."""
         from tidemill.runtime.plans.liveplan import log_risks
 
         return log_risks(self.loaded, manifest.sources)

@@ -103,7 +103,7 @@ def _shown(moment: int | None) -> str | None:
 
 
 def info(table: Table, archive: TableArchive, now: int) -> ArchiveInfo:
-    """Read the manifests of the current snapshot; no data. ``now`` in µs."""
+    """Read the manifests of the current snapshot, and no data files. ``now`` is in µs."""
     files, metadata = data_files(table), table.metadata
     ingest = table.schema().find_field(archive.ingest_time)
     bounds = [found for file in files if (found := time_bounds(file, ingest))]

@@ -49,7 +49,7 @@ class Span:
 
 
 def require_positions(table: Table, archive: TableArchive, where: str) -> None:
-    """The archive must name the columns of its positions, and the table must have them."""
+    """Refuse an archive that does not name its position columns, or whose table lacks them."""
     for key in ("ingest_time", "partition", "offset"):
         column = getattr(archive, key)
         if column is None:

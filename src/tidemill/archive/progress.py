@@ -63,12 +63,12 @@ def _parse(text: str, snapshot: int) -> dict[int, Reached]:
 
 
 def topic_of(partitions: Mapping[int, Reached]) -> str | None:
-    """The id of the topic that the offsets are of, if it was said."""
+    """The id of the topic that the offsets belong to, if it is known."""
     return next((found.topic for found in partitions.values() if found.topic), None)
 
 
 def name_of(partitions: Mapping[int, Reached]) -> str | None:
-    """The name of the topic that the offsets are of, if it was said."""
+    """The name of the topic that the offsets belong to, if it is known."""
     return next((found.name for found in partitions.values() if found.name), None)
 
 
@@ -79,5 +79,5 @@ def is_same_log(found: dict[int, Reached], other: dict[int, Reached]) -> bool:
 
 
 def frontier_of(partitions: Mapping[int, Reached]) -> int | None:
-    """The archive's frontier: the smallest of its partitions; None without any."""
+    """The archive's frontier: the smallest frontier of its partitions; None without partitions."""
     return min((found.frontier for found in partitions.values()), default=None)

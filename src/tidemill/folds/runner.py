@@ -90,7 +90,7 @@ class Step:
         object.__setattr__(self, "__name__", FOLD + self.name)
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Executor. A re-run reads the same state and rows, and leaves the same bytes."""
+        """Run the step, on an executor. A task that runs again writes the same bytes."""
         with errors_told():
             yield from self._run(batches)
 

@@ -53,7 +53,7 @@ class StateFiles:
         return int(table.nbytes)
 
     def read(self, operator: str, batch: int, bucket: int) -> tuple[Label, pa.Table]:
-        """One bucket's version, proved whole; an error says what is wrong and the way back."""
+        """Read one bucket's version and verify it; an error says what is wrong and what to do."""
         name = _name(operator, batch, bucket)
         try:
             table = (Location(self.uri) / name).read_arrow()

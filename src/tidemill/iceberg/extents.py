@@ -63,7 +63,7 @@ def pinned_metadata(table: Table, pin: ArchivePin) -> TableMetadata:
 
 
 def require_snapshot(table: Table, pin: ArchivePin) -> None:
-    """The pinned snapshot must still be there, in the same table."""
+    """Refuse if the pinned snapshot is gone, or if the table was dropped and made anew."""
     name, snapshot, known = pin.location, pin.snapshot, IcebergFacts(**pin.facts).table_uuid
     if known is not None and str(table.metadata.table_uuid) != known:
         raise SourceError(
