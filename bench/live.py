@@ -145,7 +145,7 @@ def archive(broker: Broker, size: int, rows: int, folder: Path) -> dict[str, Any
     """The archive run: every record decoded, sorted, written, committed."""
 
     def drive(project: Project, **how: Any) -> Any:
-        return project.capture(["plays"], trigger="10 ms", **how)
+        return project.run_archive(["plays"], trigger="10 ms", **how)
 
     return through(broker, size, rows, folder, drive)
 

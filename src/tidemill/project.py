@@ -14,7 +14,7 @@ from tidemill.config.loader import LoadedConfig
 from tidemill.errors import RunError
 from tidemill.iceberg.catalog import open_catalog
 from tidemill.planning.manifest import Manifest
-from tidemill.planning.plan import BackfillPlan
+from tidemill.planning.plan import RunPlan
 from tidemill.planning.requests import Goal, Length, Until, When, request, run_request
 from tidemill.runfolder.control import read_control, update_control
 from tidemill.runfolder.folder import RunFolder
@@ -63,10 +63,10 @@ class Project:
         *,
         spark: SparkSession | None = None,
         **options: Any,
-    ) -> BackfillPlan:
+    ) -> RunPlan:
         """The dry run: what a backfill of ``[start, end)`` would read, in which slices.
 
-        Options are the fields of :class:`BackfillRequest`; durations may be text.
+        Options are the fields of :class:`RunRequest`; durations may be text.
         """
         return make_plan(
             self.loaded, request(pipeline, start, end, **options), datetime.now(UTC), spark
@@ -95,7 +95,7 @@ class Project:
         self._announce(manifest, on_start)
         return self.resume(manifest.run, on_progress=on_progress, spark=spark)
 
-    def prepare(self, plan: BackfillPlan, name: str | None = None) -> Manifest:
+    def prepare(self, plan: RunPlan, name: str | None = None) -> Manifest:
         """Make a run of a plan: write manifest, registry entry and tags. Nothing is computed yet.
 
         If a step fails, the steps before it are undone.
@@ -114,7 +114,7 @@ class Project:
         begin: str = "latest",
         spark: SparkSession | None = None,
         **options: Any,
-    ) -> BackfillPlan:
+    ) -> RunPlan:
         """The plan of :meth:`run`: the seam, and the slices of history before it."""
         asked = run_request(pipeline, start, begin, **options)
         return make_plan(self.loaded, asked, datetime.now(UTC), spark)
@@ -175,12 +175,12 @@ class Project:
         lost run is refused, unless ``changed_code`` accepts it.
         """
 
-        def plan(start: datetime) -> BackfillPlan:
+        def plan(start: datetime) -> RunPlan:
             return self.plan_run(pipeline, start, spark=spark, **options)
 
         return self._starter.recover(plan, lost, name, changed_code=changed_code)
 
-    def capture(
+    def run_archive(
         self,
         streams: Sequence[str],
         *,
@@ -195,13 +195,13 @@ class Project:
 
         If columns were inferred and records get new fields, another run continues with these.
         """
-        manifest = self.prepare_capture(streams, trigger=trigger, name=name)
+        manifest = self.prepare_archive_run(streams, trigger=trigger, name=name)
         self._announce(manifest, on_start)
         return self.resume(
             manifest.run, until=until, on_start=on_start, on_progress=on_progress, spark=spark
         )
 
-    def prepare_capture(
+    def prepare_archive_run(
         self, streams: Sequence[str], *, trigger: Length = "1 s", name: str | None = None
     ) -> Manifest:
         """Prepare an archive run, which begins where the archive ends.

@@ -134,9 +134,9 @@ class LiveApp:
         yield
         timer.join()
 
-    def capture(self, until: Until, spark: "SparkSession") -> RunResult:
+    def run_archive(self, until: Until, spark: "SparkSession") -> RunResult:
         streams = list(self.project.config.streams)
-        return self.project.capture(streams, trigger="500 ms", until=until, spark=spark)
+        return self.project.run_archive(streams, trigger="500 ms", until=until, spark=spark)
 
     def output(self, result: RunResult, over: TimeRange) -> Rows:
         rows = read(self.project, result.outputs["output"]).to_dicts()
@@ -199,7 +199,7 @@ def test_live_equals_backfill_equals_hybrid(
         began = datetime.now(UTC)
         middle = began + 3 * HOUR
         with app.producing(broker.brokers, HOURS, seed=1), app.spoiling(broker, 3.5 * HOUR):
-            app.capture(Until(moment=began + 5 * HOUR), spark)
+            app.run_archive(Until(moment=began + 5 * HOUR), spark)
         with app.crossing(middle, spark) as crossing:
             with app.producing(broker.brokers, 2, seed=2):
                 app.spoil(broker, BROKEN["live"])
@@ -208,7 +208,7 @@ def test_live_equals_backfill_equals_hybrid(
             while min(app.frontier(run), app.frontier(crossing)) < end:
                 time.sleep(0.1)
     live, hybrid = project.status(run), project.status(crossing)
-    app.capture(Until(moment=end), spark)
+    app.run_archive(Until(moment=end), spark)
     closed = min(from_micros(r.totals.frontier or 0) for r in (live, hybrid)) - closing
     over = TimeRange(middle, closed)
     backfill = project.backfill(app.pipeline, middle, closed, into="marts.again", spark=spark)

@@ -15,7 +15,7 @@ from pyiceberg.transforms import HourTransform, IdentityTransform
 from tests.connectors.archives.archives import HOUR, MINUTE, START, open_local
 from tidemill.archive import missing_offsets as markers
 from tidemill.archive.maintenance import Compacted, compact
-from tidemill.archive.progress import Reached, read_reached, to_summary
+from tidemill.archive.progress import ArchiveProgress, read_progress, to_summary
 from tidemill.connectors.archives.iceberg import IcebergArchive
 from tidemill.connectors.sinks.iceberg.tables import PROPERTIES
 from tidemill.connectors.sinks.writing import write_files
@@ -120,7 +120,7 @@ class History:
         records: Sequence[Record],
         *,
         gaps: Mapping[int, Sequence[Sequence[int]]] | None = None,
-        reached: Mapping[int, Reached] | None = None,
+        reached: Mapping[int, ArchiveProgress] | None = None,
         frontier: int | None = None,
         run: str = "a1",
         silent: bool = False,
@@ -136,9 +136,9 @@ class History:
             own = [r for r in records if (r.partition or 0) == partition]
             own.sort(key=lambda r: (r.ingest or 0, r.offset or 0))
             files += write_files(table.metadata, table.io, as_table(own))
-        known = {**read_reached(table.metadata), **_reached(records, gaps or {}, frontier)}
+        known = {**read_progress(table.metadata), **_reached(records, gaps or {}, frontier)}
         if frontier is not None:
-            known = {n: Reached(r.next, frontier, r.ingest) for n, r in known.items()}
+            known = {n: ArchiveProgress(r.next, frontier, r.ingest) for n, r in known.items()}
         summary = {"tidemill.run": run, **to_summary({**known, **(reached or {})})}
         transaction = table.transaction()
         if gaps and to_table:
@@ -185,7 +185,7 @@ class History:
 
 def _reached(
     records: Sequence[Record], gaps: Mapping[int, Sequence[Sequence[int]]], frontier: int | None
-) -> dict[int, Reached]:
+) -> dict[int, ArchiveProgress]:
     found = {}
     for partition in sorted({*gaps, *(r.partition for r in records if r.partition is not None)}):
         own = [r for r in records if r.partition == partition]
@@ -194,7 +194,7 @@ def _reached(
         times = [r.ingest for r in own if r.ingest is not None]
         newest = max(times, default=None)
         at = frontier if frontier is not None else (newest or START) + 1
-        found[partition] = Reached(max(ends, default=-1) + 1, at, newest)
+        found[partition] = ArchiveProgress(max(ends, default=-1) + 1, at, newest)
     return found
 
 

@@ -28,7 +28,7 @@ from tidemill.archive.expiry import Unchanged, doomed_snapshots
 from tidemill.archive.inspection import check
 from tidemill.archive.maintenance import expire
 from tidemill.archive.missing_offsets import MARKERS, markers_of
-from tidemill.archive.progress import read_reached
+from tidemill.archive.progress import read_progress
 from tidemill.connectors.sinks.iceberg import snapshot_expiry as tidy
 from tidemill.errors import SinkError
 from tidemill.iceberg.catalog import pin_snapshot, unpin_snapshot
@@ -49,7 +49,7 @@ def test_a_pinned_snapshot_is_readable_after_compact_and_expire(history):
     assert history.rows(pinned) == then
     assert history.rows() == now
     assert history.on_disk() == history.referenced()
-    assert read_reached(history.table.metadata, pinned)
+    assert read_progress(history.table.metadata, pinned)
 
 
 def test_what_nobody_needs_is_deleted(history):
@@ -110,12 +110,12 @@ def test_young_and_few_snapshots_stay(history):
 
 
 def test_how_far_the_archive_is_stays_known_behind_a_silent_writer(history):
-    reached = read_reached(history.table.metadata)
+    reached = read_progress(history.table.metadata)
     for n in range(3):
         history.append([Record(0, LOG[0][-1].offset + 1 + n, START + 30 * HOUR)], silent=True)
     found = expired(history)
     assert found.snapshots == 5
-    assert read_reached(history.table.metadata) == reached
+    assert read_progress(history.table.metadata) == reached
 
 
 def test_markers_are_remembered(tmp_path):

@@ -19,7 +19,7 @@ from tidemill.archive.continuity import SHOWN, Continuity, Finding, Findings, Tr
 from tidemill.archive.inspection import check
 from tidemill.archive.overview import info
 from tidemill.archive.positions import Span
-from tidemill.archive.progress import Reached, to_summary
+from tidemill.archive.progress import ArchiveProgress, to_summary
 from tidemill.errors import SourceError
 from tidemill.iceberg.catalog import pin_snapshot
 from tidemill.types import SECOND
@@ -49,7 +49,7 @@ def test_a_sound_archive_is_clean(history):
 
 def test_an_empty_archive_is_clean(history):
     assert looked(history).is_clean
-    history.append([], reached={0: Reached(17, START), 1: Reached(0, START)})
+    history.append([], reached={0: ArchiveProgress(17, START), 1: ArchiveProgress(0, START)})
     assert looked(history).is_clean
 
 
@@ -85,7 +85,9 @@ def test_disorder_is_found(history):
 
 
 def test_rows_before_and_beyond_the_claimed_end_are_found(history):
-    ends = {n: Reached(part[-1].offset + 1, START + HOUR, START) for n, part in enumerate(LOG)}
+    ends = {
+        n: ArchiveProgress(part[-1].offset + 1, START + HOUR, START) for n, part in enumerate(LOG)
+    }
     ends[0] = replace(ends[0], next=ends[0].next + 4)
     ends[1] = replace(ends[1], next=ends[1].next - 2)
     history.append(flat(LOG), reached=ends)
@@ -103,7 +105,7 @@ def test_a_partition_that_the_snapshot_does_not_follow(history):
 
 
 def test_a_whole_partition_lost_is_found(history):
-    history.append(LOG[0], reached={1: Reached(50, START + HOUR, START)})
+    history.append(LOG[0], reached={1: ArchiveProgress(50, START + HOUR, START)})
     report = looked(history)
     assert report.findings == (Finding(Trouble.MISSING, 1, 1, 49, 49),)
 
@@ -142,7 +144,7 @@ def test_a_row_lost_beside_a_marker_is_a_hole(history, place):
         )
         if gap[0] <= gap[1]
     ]
-    history.append(rows, gaps={0: gaps}, reached={0: Reached(13, START + HOUR, START + 10)})
+    history.append(rows, gaps={0: gaps}, reached={0: ArchiveProgress(13, START + HOUR, START + 10)})
     trouble = Trouble.MISSING if place == 12 else Trouble.HOLE
     assert looked(history).findings == (Finding(trouble, 1, 0, place, place),)
 
@@ -278,7 +280,7 @@ def written(partitions, mutations):
             else:
                 gaps.setdefault(number, []).append((offset, offset))
         own = [row.ingest for row in rows if row.partition == number]
-        reached[number] = Reached(first + len(records), at + 1, max(own, default=None))
+        reached[number] = ArchiveProgress(first + len(records), at + 1, max(own, default=None))
     for kind, chance in mutations:
         at = chance % len(rows) if rows else None
         if kind == "end":

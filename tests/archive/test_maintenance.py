@@ -36,7 +36,7 @@ from tests.connectors.archives.archives import delete_positions, open_local
 from tidemill.archive import maintenance, rewriting
 from tidemill.archive.inspection import check
 from tidemill.archive.maintenance import Compacted, _compact_group, compact
-from tidemill.archive.progress import read_reached
+from tidemill.archive.progress import read_progress
 from tidemill.archive.rewriting import find_bundles
 from tidemill.connectors.sinks.writing import write_files
 from tidemill.errors import PlanError, SinkError, SourceError
@@ -70,14 +70,14 @@ def test_every_new_file_is_sorted_and_in_its_partition(history):
 
 
 def test_the_snapshot_says_what_it_is_and_how_far_the_archive_is(history):
-    reached = read_reached(history.table.metadata)
+    reached = read_progress(history.table.metadata)
     compacted(history)
     found = summary(history)
     assert found.operation == Operation.REPLACE
     assert found["tidemill.compacted"] == "true"
     assert "tidemill.run" not in found.additional_properties
     assert "tidemill.archive" in found.additional_properties
-    assert read_reached(history.table.metadata) == reached
+    assert read_progress(history.table.metadata) == reached
     assert (found["total-records"], found["total-data-files"]) == ("80", "6")
     assert int(found["total-files-size"]) == sum(path.stat().st_size for path in history.files())
     assert "commit.retry.num-retries" not in history.table.properties
@@ -311,7 +311,7 @@ def test_an_append_meanwhile_is_kept(history, monkeypatch):
     assert len(history.rows()) == 82
     assert set(before) < set(history.rows())
     assert len(history.files()) == 8
-    assert read_reached(history.table.metadata)[1].next == LOG[1][-1].offset + 2
+    assert read_progress(history.table.metadata)[1].next == LOG[1][-1].offset + 2
     assert history.on_disk() == history.referenced()
 
 

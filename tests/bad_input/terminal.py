@@ -18,7 +18,7 @@ from tidemill.cli.main import cli
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from tidemill.planning.plan import BackfillPlan
+    from tidemill.planning.plan import RunPlan
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ def lent(spark: "SparkSession") -> Iterator[None]:
     from tidemill.runtime.driving.executor import execute
     from tidemill.runtime.plans.planner import code_fingerprint, make_plan
 
-    def planned(loaded: Any, request: Any, now: Any, *_: Any) -> "BackfillPlan":
+    def planned(loaded: Any, request: Any, now: Any, *_: Any) -> "RunPlan":
         if request.pipeline in loaded.config.pipelines:
             name = code_fingerprint(loaded, request.pipeline)
             known = recall(loaded.home, name)

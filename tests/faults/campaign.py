@@ -106,15 +106,15 @@ class Campaign:
             except UnavailableError as error:
                 self.missing[name] = str(error)
         present = tuple(name for name in catalogs if name not in self.missing)
-        self.ground.archive(present, self._capture)
+        self.ground.archive(present, self._run_archive)
 
     def end(self) -> None:
         self.drivers.end()
         self.catalogs.end()
 
-    def _capture(self, config: Path) -> dict[str, Any]:
+    def _run_archive(self, config: Path) -> dict[str, Any]:
         driver = self.drivers.take()
-        driver.tell(do="capture", config=str(config))
+        driver.tell(do="run_archive", config=str(config))
         done = driver.answer(_PATIENCE)
         assert done is not None and done["state"] == "stopped", done
         self.drivers.give_back(driver)

@@ -41,10 +41,10 @@ class Worker:
     def __init__(self, spark: SparkSession, folder: TrapFolder) -> None:
         self.spark, self.folder = spark, folder
 
-    def capture(self, order: dict[str, Any]) -> dict[str, Any]:
+    def run_archive(self, order: dict[str, Any]) -> dict[str, Any]:
         until = Until(caught_up=True)
         project = load(order["config"])
-        result = project.capture(["plays"], trigger="200 ms", until=until, spark=self.spark)
+        result = project.run_archive(["plays"], trigger="200 ms", until=until, spark=self.spark)
         return {"state": str(result.state), "frontier": result.totals.frontier}
 
     def plan(self, order: dict[str, Any]) -> dict[str, Any]:

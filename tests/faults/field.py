@@ -94,17 +94,19 @@ class Field:
         self.log = Log(broker, topic)
         self.seams: dict[str, datetime] = {}
 
-    def archive(self, names: tuple[str, ...], capture: Callable[[Path], dict[str, Any]]) -> None:
+    def archive(
+        self, names: tuple[str, ...], run_archive: Callable[[Path], dict[str, Any]]
+    ) -> None:
         """Follow the log in each catalog; ``capture`` is what a driver does with a project."""
         _sleep_until(self.log.began + HISTORY + timedelta(seconds=2))
         for name in names:
-            done = capture(self._write("half", name, "half"))
+            done = run_archive(self._write("half", name, "half"))
             self.seams[name] = from_micros(done["frontier"])
         _sleep_until(max(self.seams.values()) + LIVE + LATENESS + SIZE)
         self.log.end()
         _sleep_until(self.log.ended + timedelta(seconds=1))
         for name in names:
-            capture(self._write("full", name, "full"))
+            run_archive(self._write("full", name, "full"))
 
     def plot(self, name: str, catalog: str, *, history: bool) -> "Plot":
         """A project of its own for one run: a backfill, or from history into live."""

@@ -28,7 +28,7 @@ class Fault(StrEnum):
     ZOMBIE = "zombie"
 
 
-DECIDE_COURSE = "tidemill.runfolder.phases:write_course"
+DECIDE_PHASES = "tidemill.runfolder.phases:write_phases"
 DECIDE_SLICE = "os:link"  # a decided slice is a file that is made exclusively
 NEXT_SLICE = "tidemill.reading.route:Route.next"  # history was decided by the plan
 COMMITS = (
@@ -47,10 +47,10 @@ class Step:
     writes: bool = True  # a full disk can hit it
 
     def places_in(self, mode: Mode) -> tuple[str, ...]:
-        """Decisions differ: planned in history, at the switch the course, live each slice."""
+        """Decisions differ: planned in history, at the switch the phases, live each slice."""
         if self.name != "decide":
             return self.places
-        chosen = {Mode.HISTORY: NEXT_SLICE, Mode.SWITCH: DECIDE_COURSE, Mode.LIVE: DECIDE_SLICE}
+        chosen = {Mode.HISTORY: NEXT_SLICE, Mode.SWITCH: DECIDE_PHASES, Mode.LIVE: DECIDE_SLICE}
         return (chosen[mode],)
 
     def writes_in(self, mode: Mode) -> bool:
@@ -63,7 +63,7 @@ class Step:
 
 
 STEPS = (
-    Step("decide", (NEXT_SLICE, DECIDE_COURSE, DECIDE_SLICE)),
+    Step("decide", (NEXT_SLICE, DECIDE_PHASES, DECIDE_SLICE)),
     Step("offset written", ("tidemill.runfolder.offset_log:read_batch",), writes=False),
     Step("read", ("tidemill.reading.task:read_task",), writes=False),
     Step("state", ("tidemill.folds.state:StateFiles.write",)),

@@ -21,7 +21,7 @@ from types import ModuleType
 from typing import Any
 
 from tests.faults.clock import Clock, wrong
-from tests.faults.steps import DECIDE_COURSE, DECIDE_SLICE, PLACES, Fault, Mode, table_of
+from tests.faults.steps import DECIDE_PHASES, DECIDE_SLICE, PLACES, Fault, Mode, table_of
 
 VARIABLE = "TIDEMILL_FAULTS"
 FILES = ("plan.json", "armed", "fired", "live", "blocked", "wake", "clock")
@@ -51,7 +51,7 @@ class TrapPlan:
     @property
     def is_course(self) -> bool:
         """The decision to switch: it is made once, so the trap is armed from the start."""
-        return self.places == (DECIDE_COURSE,)
+        return self.places == (DECIDE_PHASES,)
 
 
 class TrapFolder:
@@ -223,7 +223,7 @@ def _is_meant(plan: TrapPlan, place: str, args: tuple[Any, ...]) -> bool:
     """Among the calls of a function the one that is this step."""
     if place == DECIDE_SLICE:
         return "/slices/" in str(args[1])
-    if place == DECIDE_COURSE:
+    if place == DECIDE_PHASES:
         return bool(args[1].switched)
     if plan.table is not None:
         _, table, _, updates = args

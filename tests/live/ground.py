@@ -159,7 +159,7 @@ class Ground:
 
         def drive() -> None:
             if pipeline == "archive":
-                self.project.capture(on_start=note, spark=self.spark, **options)
+                self.project.run_archive(on_start=note, spark=self.spark, **options)
             else:
                 self.project.run(pipeline, on_start=note, spark=self.spark, **options)
 
@@ -179,9 +179,9 @@ class Ground:
         self.project.stop(run.run)
         beside.done()
 
-    def capture(self, *streams: str) -> RunResult:
+    def run_archive(self, *streams: str) -> RunResult:
         until = Until(caught_up=True)
-        return self.project.capture(streams, trigger="200 ms", until=until, spark=self.spark)
+        return self.project.run_archive(streams, trigger="200 ms", until=until, spark=self.spark)
 
     def rows(self, table: str) -> list[dict[str, Any]]:
         return open_catalog(self.project.loaded).load_table(table).scan().to_arrow().to_pylist()

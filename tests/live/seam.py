@@ -27,7 +27,7 @@ from tidemill.iceberg.catalog import open_catalog
 from tidemill.planning.manifest import Manifest
 from tidemill.project import RunResult
 from tidemill.runfolder.folder import RunFolder
-from tidemill.runfolder.phases import Course, read_course
+from tidemill.runfolder.phases import HistoryPhases, read_phases
 from tidemill.testing import assert_same_rows
 from tidemill.types import from_micros, to_micros
 
@@ -248,8 +248,8 @@ class Play:
             self._await(self._is_waiting, "the log to be missed")
             yard.broker.start()
         if scenario.archive == "growing":
-            yard.capture()
-        self._await(lambda: self._course.is_live, "the switch")
+            yard.run_archive()
+        self._await(lambda: self._history.is_live, "the switch")
         production.go_on(8)
         self._await(self._is_settled, "the last kill, and live batches after it")
         production.go_on(8)
@@ -274,7 +274,7 @@ class Play:
         self._note("history is produced")
         if behind != "at the head":
             production.go_on(8)
-        yard.capture()
+        yard.run_archive()
         self._note("archived")
         start = began + (ended - began) * self.scenario.share
         yard.set("6 s" if behind == "growing" else "1 min", self.scenario.max_rows)
@@ -287,7 +287,7 @@ class Play:
         if behind == "growing":
             production.go_on(8)
             time.sleep(5.0)  # it grows beyond max_misalignment
-            yard.capture()
+            yard.run_archive()
             self._note("archived again")
         return manifest
 
@@ -328,9 +328,9 @@ class Play:
         return RunFolder.of(self.yard.project.loaded.home, self._run).read_manifest()
 
     @property
-    def _course(self) -> Course:
+    def _history(self) -> HistoryPhases:
         folder = RunFolder.of(self.yard.project.loaded.home, self._run)
-        return read_course(folder.path, self.manifest)
+        return read_phases(folder.path, self.manifest)
 
     @property
     def _frontier(self) -> int:
@@ -383,7 +383,7 @@ class Play:
     ) -> None:
         """The archive, when it has all, gives the same: also the raw bytes of dead rows."""
         yard, name = self.yard, self.scenario.pipeline
-        yard.capture()
+        yard.run_archive()
         again = yard.project.backfill(name, start, closed, into=AGAIN, spark=yard.spark)
         assert_same_rows(self._rows(AGAIN), found, "backfill and hybrid")
         other = RunFolder.of(yard.project.loaded.home, again.run).read_manifest()

@@ -108,7 +108,7 @@ def decide(project, run):
     start = latest_entry(folder.checkpoint).ends["views"]
     while slicing.route.next(start, None, slicing.live.decide) == start:
         time.sleep(0.1)
-    return slicing.route.ledger.after(start.frontier)
+    return slicing.route.decided_slices.after(start.frontier)
 
 
 @contextmanager

@@ -36,13 +36,13 @@ def test_a_field_declared_later_becomes_a_column(tmp_path, broker, topic, spark)
     broker.create_topic(topic)
     yard = Yard(tmp_path, broker, topic, spark)
     send(yard, [1, 2], country="DE")
-    yard.capture()
+    yard.run_archive()
     rows = yard.rows("events.plays")
     assert [json.loads(row["_extra"]) for row in rows] == [{"country": "DE"}] * 2
     redeclare(yard, "show long, n long, event_ts timestamp, country string")
     send(yard, [3], country="FR")
     send(yard, [4], country=7)
-    yard.capture()
+    yard.run_archive()
     found = {row["log_offset"]: row for row in yard.rows("events.plays")}
     assert [found[n]["country"] for n in range(4)] == [None, None, "FR", None]
     assert found[3]["_reason"] == "country: expected string, found integer"
@@ -54,12 +54,12 @@ def test_inferred_columns_grow_while_the_archive_follows(tmp_path, broker, topic
     yard = Yard(tmp_path, broker, topic, spark)
     redeclare(yard, None)
     send(yard, [1, 2])
-    yard.capture()
+    yard.run_archive()
     assert "_extra" in yard.table("events.plays").schema.names
     send(yard, [3], city="Bonn")
-    yard.capture()
+    yard.run_archive()
     send(yard, [4], city="Ulm")
-    result = yard.capture()
+    result = yard.run_archive()
     rows = sorted(yard.rows("events.plays"), key=lambda row: row["log_offset"])
     assert [row["log_offset"] for row in rows] == [0, 1, 2, 3]
     assert rows[3]["city"] == "Ulm"

@@ -24,7 +24,7 @@ def test_live_equals_backfill_equals_hybrid(pipeline, tmp_path, broker, topic, s
     yard.produce(1, 300, 2, pause=0.3)  # partition 2 stays empty
     closing = Until(moment=datetime.now(UTC) + timedelta(seconds=8))  # all that came is closed
     live = yard.project.run(pipeline, begin="earliest", until=closing, spark=spark)
-    captured = yard.capture()
+    captured = yard.run_archive()
     assert captured.totals.read == 300
     closed = from_micros(live.totals.frontier) - timedelta(seconds=4 + 2 + 1)
     start = closed - timedelta(days=1)
@@ -58,7 +58,7 @@ def test_a_run_that_reads_no_history_holds_nothing_of_the_archive(tmp_path, brok
     broker.create_topic(topic)
     yard = Yard(tmp_path, broker, topic, spark)
     yard.produce(1, 30, 1)
-    yard.capture()
+    yard.run_archive()
     live = yard.project.run("each", until=Until(length="3 s"), spark=spark)
     assert live.totals.batches > 0
     archive = open_catalog(yard.project.loaded).load_table("events.plays")
@@ -76,13 +76,13 @@ def test_snapshots_that_go_while_a_run_is_planned(tmp_path, broker, topic, spark
     broker.create_topic(topic)
     yard = Yard(tmp_path, broker, topic, spark)
     yard.produce(1, 30, 1)
-    yard.capture()
+    yard.run_archive()
     slow = planner._facts
 
     def facts(*arguments, **options):
         found = slow(*arguments, **options)
         yard.produce(2, 10, 1)
-        yard.capture()
+        yard.run_archive()
         expire_all_but_one(yard)
         return found
 
@@ -91,7 +91,7 @@ def test_snapshots_that_go_while_a_run_is_planned(tmp_path, broker, topic, spark
     plan = yard.project.plan_run("each", start, spark=spark)
     monkeypatch.undo()
     yard.produce(3, 10, 1)
-    yard.capture()
+    yard.run_archive()
     expire_all_but_one(yard)
     with pytest.raises(SourceError, match="was expired before the run could pin it"):
         yard.project.prepare(plan)
@@ -103,7 +103,7 @@ def test_a_rate_is_kept_in_history_too(tmp_path, broker, topic, spark):
     yard = Yard(tmp_path, broker, topic, spark)
     began = datetime.now(UTC)
     yard.produce(1, 300, 2, pause=0.5)
-    yard.capture()
+    yard.run_archive()
     marks, rate = [], 25
 
     def note(progress):

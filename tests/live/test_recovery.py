@@ -61,14 +61,14 @@ def recover(yard, pipeline, began=lambda manifest: 0):
         project.prepare_recovery(pipeline, spark=spark)  # the archive is not that far
     assert project.registry.get(lost).state is RunState.FAILED  # a refusal changes nothing
     yard.produce(2, 100, 2, pause=0.2)
-    yard.capture()
+    yard.run_archive()
     manifest = project.prepare_recovery(pipeline, spark=spark)
     assert project.registry.get(lost).state is RunState.CANCELLED
     with pytest.raises(RunError, match=f"the run {manifest.run} goes on for {lost} already"):
         project.prepare_recovery(pipeline, lost, spark=spark)
     closing = Until(moment=datetime.now(UTC) + timedelta(seconds=8))
     result = project.resume(manifest.run, until=closing, spark=spark)
-    yard.capture()
+    yard.run_archive()
     closed = from_micros(result.totals.frontier) - timedelta(seconds=7)
     start = closed - timedelta(days=1)
     project.backfill(pipeline, start, closed, into="marts.again", spark=spark)
@@ -131,7 +131,7 @@ def test_a_run_that_gave_rows_in_its_first_batch_only(yard, monkeypatch):
         time.sleep(1)  # the slack
 
     yard.produce(3, 5, 2)
-    yard.capture()  # there is an archive, but it does not reach far enough
+    yard.run_archive()  # there is an archive, but it does not reach far enough
     older.start()
     with monkeypatch.context() as patch, pytest.raises(TidemillError):
         patch.setattr(Committer, "commit", last)

@@ -42,7 +42,7 @@ def test_a_restored_folder_is_refused_and_the_archive_mends_it(yard, monkeypatch
     spark, project, caught_up = yard.spark, yard.project, Until(caught_up=True)
     produce(yard, *range(20))
     run = project.run("each", begin="earliest", until=caught_up, spark=spark).run
-    archive = yard.capture().run
+    archive = yard.run_archive().run
     runs = project.loaded.home / "runs"
     for folder in (runs / run, runs / archive):
         entries = {path for path in (folder / "checkpoint" / "offsets").glob("[0-9]*")}
@@ -63,7 +63,7 @@ def test_a_restored_folder_is_refused_and_the_archive_mends_it(yard, monkeypatch
         assert way in raised.value.fix
     assert numbers(yard, "marts.each") == numbers(yard, "events.plays") == [*range(40)]
     project.cancel(archive)
-    yard.capture()
+    yard.run_archive()
     assert numbers(yard, "events.plays") == [*range(60)]
     recovered = project.prepare_recovery("each", run, spark=spark)
     project.resume(recovered.run, until=caught_up, spark=spark)

@@ -19,7 +19,7 @@ def yard(tmp_path, broker, topic, spark):
     broker.create_topic(topic, partitions=3)
     made = Yard(tmp_path, broker, topic, spark)
     made.produce(1, 100, 2)
-    made.capture()
+    made.run_archive()
     made.produce(2, 60, 2)
     return made
 
@@ -27,8 +27,8 @@ def yard(tmp_path, broker, topic, spark):
 def test_the_seam_is_gone(yard):
     start = datetime.now(UTC) - timedelta(hours=1)
     planned = yard.project.prepare(yard.project.plan_run("counted", start, spark=yard.spark))
-    leg = planned.sources["plays"].leg
-    after = leg.positions["1"]
+    phase = planned.sources["plays"].phase
+    after = phase.positions["1"]
     yard.broker.delete_records(yard.topic, 1, after + 7)
     lost = f"partition 1 lacks the offsets {after} to {after + 6}"
     began = time.monotonic()
@@ -49,7 +49,7 @@ def test_the_seam_is_gone(yard):
     assert caught.value.message.endswith(lost)
     failed = yard.project.status(planned.run)
     assert failed.state == "failed" and lost in (failed.error or "")
-    assert (failed.totals.frontier or 0) <= leg.seam
+    assert (failed.totals.frontier or 0) <= phase.seam
     assert failed.phase is not None and failed.phase.name == "history"
 
 
@@ -61,7 +61,7 @@ def test_the_topic_is_another_one(yard):
     yard.produce(3, 150, 2)
     for refused in (
         lambda: yard.project.plan_run("counted", start, spark=yard.spark),
-        lambda: yard.project.prepare_capture(["plays"]),
+        lambda: yard.project.prepare_archive_run(["plays"]),
     ):
         with pytest.raises(SourceError, match="deleted and made anew since it was archived"):
             refused()

@@ -67,7 +67,7 @@ def test_a_backlogged_partition_loses_nothing_nor_does_a_rewind(tmp_path, broker
     ground.project.rewind(live.run, capped[-4].batch)
     again = ground.project.resume(live.run, until=Until(caught_up=True), spark=spark)
     assert again.totals.read == live.totals.read
-    ground.capture("plays", "ads")
+    ground.run_archive("plays", "ads")
     ground.assert_backfill_equal(again, last=last)
     joined = ground.rows(live.outputs["joined"])
     assert any(row["ad"] is not None for row in joined)
@@ -108,7 +108,7 @@ def test_transactions_and_a_new_partition(tmp_path, broker, topic, spark):
     live = ground.project.status(run.run)
     assert live.phase is not None and live.phase.is_exact
     assert set(live.phase.lags["plays"].rows) == {"0", "1", "2"}
-    ground.capture("plays", "ads")
+    ground.run_archive("plays", "ads")
     ground.assert_backfill_equal(live, last=last)
 
 
@@ -145,7 +145,7 @@ def test_history_says_how_far_it_is_from_its_seam(tmp_path, broker, topic, spark
     ground = Ground(tmp_path, broker, topic, spark)
     ground.make(plays=1)
     ground.produce(random.Random(7), 20)
-    ground.capture("plays")
+    ground.run_archive("plays")
     begin = datetime.now(UTC) - timedelta(hours=1)
     run = ground.project.prepare(ground.project.plan_run("plain", begin, spark=spark)).run
     shown = json.loads(run_cli("status", run, "--json", cwd=tmp_path).out)["live"]
@@ -167,7 +167,7 @@ def test_a_stream_used_twice_is_read_once(tmp_path, broker, topic, spark):
     last = datetime.now(UTC)
     live = ground.run("twice")
     assert live.totals.read == 160
-    ground.capture("plays")
+    ground.run_archive("plays")
     ground.assert_backfill_equal(live, last=last)
     counts = ground.rows(live.outputs["counts"])
     assert sum(row["plays"] for row in counts) == 2 * live.totals.on_time
@@ -190,7 +190,7 @@ def test_filters_choose_the_same_rows_live(tmp_path, broker, topic, spark):
     where = {"where": "show < 2 or show is null"}
     chosen = ground.run("plain", **where)
     region = ground.run("plain", into="marts.eu", regions="eu", seconds=-1)
-    ground.capture("plays")
+    ground.run_archive("plays")
     for live, options in ((chosen, where), (region, {"regions": "eu"})):
         ground.assert_backfill_equal(live, last=last, **options)
         assert 0 < live.totals.read < 180

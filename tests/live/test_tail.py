@@ -50,7 +50,7 @@ def test_a_run_follows_the_archive_that_another_run_writes(tmp_path, broker, top
     add_tail(ground, "trail", "events.plays", positions=True)
     chance = random.Random(1)
     ground.produce(chance, 30)
-    ground.capture("plays")
+    ground.run_archive("plays")
     archive = ground.project.config.streams["plays"].archive
 
     def rewrite() -> int:
@@ -83,7 +83,7 @@ def test_a_run_is_caught_up_with_an_archive_that_nobody_writes_now(tmp_path, bro
     add_tail(ground, "trail", "events.plays", positions=True)
     chance = random.Random(3)
     ground.produce(chance, 30)
-    ground.capture("plays")
+    ground.run_archive("plays")
     caught_up, began = Until(length="120 s", caught_up=True), time.monotonic()
     project = ground.project
     first = project.run("trail", begin="earliest", until=caught_up, spark=spark)
@@ -91,7 +91,7 @@ def test_a_run_is_caught_up_with_an_archive_that_nobody_writes_now(tmp_path, bro
     again = project.resume(first.run, until=caught_up, spark=spark)
     assert again.totals == first.totals, "there is nothing to wait for"
     ground.produce(chance, 10)
-    ground.capture("plays")
+    ground.run_archive("plays")
     assert project.resume(first.run, until=caught_up, spark=spark).totals.read == 40
     assert time.monotonic() - began < 120
 
@@ -106,7 +106,7 @@ def test_a_lost_run_over_a_table_goes_on(tmp_path, broker, topic, spark):
         ground.produce(chance, 20)
         time.sleep(CLOSING.total_seconds())
         ground.produce(chance, 5)
-        ground.capture("plays")
+        ground.run_archive("plays")
 
     caught_up = Until(length="120 s", caught_up=True)
     follow()

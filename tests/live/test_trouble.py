@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame
 
 from tests.bad_input.terminal import run_cli
 from tests.live.ground import Beside, Ground, wait_for
-from tidemill.archive.progress import Reached, read_reached
+from tidemill.archive.progress import ArchiveProgress, read_progress
 from tidemill.errors import RunError, SourceError
 from tidemill.iceberg.catalog import open_catalog
 from tidemill.project import RunResult, Until
@@ -49,14 +49,14 @@ def test_a_log_that_is_not_what_it_was(tmp_path, broker, topic, spark):
     ground.make(plays=1)
     chance, name = random.Random(1), f"{topic}-plays"
     ground.produce(chance, 10)
-    runs = [ground.run("plain", seconds=1), ground.capture("plays")]
+    runs = [ground.run("plain", seconds=1), ground.run_archive("plays")]
     assert [run.totals.read for run in runs] == [10, 10]
     ground.produce(chance, 10)
     broker.delete_records(name, 0, 15)
     for run in runs:
         resume_in_vain(ground, run, "partition 0 no longer has the offsets 10 to 14")
     with pytest.raises(SourceError, match="lacks the offsets 10 to 14"):
-        ground.capture("plays")
+        ground.run_archive("plays")
     broker.delete_topic(name)
     resume_in_vain(ground, runs[0], f"the topic '{name}' does not exist")
     broker.create_topic(name)
@@ -134,14 +134,14 @@ def test_a_broker_that_is_away_is_waited_for(tmp_path, broker, topic, spark):
     # A run that goes on says of a quiet partition what the one before it knew.
     before = reached(ground)
     ground.produce(chance, 5, partition=1)
-    ground.capture("plays")
+    ground.run_archive("plays")
     after = reached(ground)
     assert after[0].ingest == before[0].ingest is not None
     assert after[1].ingest > before[1].ingest
 
 
-def reached(ground: Ground) -> dict[int, Reached]:
-    return read_reached(open_catalog(ground.project.loaded).load_table("events.plays").metadata)
+def reached(ground: Ground) -> dict[int, ArchiveProgress]:
+    return read_progress(open_catalog(ground.project.loaded).load_table("events.plays").metadata)
 
 
 class _Never:
@@ -195,7 +195,7 @@ def test_the_archive_of_a_topic_with_create_times_is_in_order(tmp_path, broker, 
     for number, ages in enumerate(((3, 0), (30, 1), (60, 90)), 1):
         for partition, age in enumerate(ages):
             write_aged(ground, partition, age)
-        ground.capture("plays")
+        ground.run_archive("plays")
         rows = ground.rows("events.plays")
         rows.sort(key=lambda row: (row["log_partition"], row["log_offset"]))
         assert len(rows) == 10 * number

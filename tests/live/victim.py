@@ -13,7 +13,7 @@ from tests.reliability.standby import Pool, answering, orders
 from tidemill.config import SparkConfig
 from tidemill.project import load
 from tidemill.runfolder.offset_log import read_batch
-from tidemill.runfolder.phases import Course
+from tidemill.runfolder.phases import HistoryPhases
 from tidemill.runtime.driving import committer, seam
 from tidemill.runtime.registry import Registry
 from tidemill.runtime.spark.session import build_session
@@ -59,18 +59,18 @@ TRAP = Trap()
 
 def set_traps() -> None:
     """Patch every place once; which one kills is a matter of the order."""
-    write = seam.write_course
+    write = seam.write_phases
 
-    def write_course(run: Path, course: Course) -> Course:
-        what = "switch" if course.switched else "extension"
+    def write_phases(run: Path, history: HistoryPhases) -> HistoryPhases:
+        what = "switch" if history.switched else "extension"
         TRAP.at(f"before the {what}")
-        decided = write(run, course)
+        decided = write(run, history)
         TRAP.at(f"after the {what}")
-        if course.switched and TRAP.place.endswith("s after the switch"):
+        if history.switched and TRAP.place.endswith("s after the switch"):
             threading.Timer(float(TRAP.place.split()[0]), die).start()
         return decided
 
-    seam.write_course = write_course
+    seam.write_phases = write_phases
     commit = committer.Committer.commit
 
     def counted(self: Any, frame: Any, batch: int) -> Any:

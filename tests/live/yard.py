@@ -106,8 +106,8 @@ class Yard:
             )
             time.sleep(pause * chosen.random())
 
-    def capture(self, until: Until = CAUGHT_UP) -> RunResult:
-        return self.project.capture(["plays"], trigger="200 ms", until=until, spark=self.spark)
+    def run_archive(self, until: Until = CAUGHT_UP) -> RunResult:
+        return self.project.run_archive(["plays"], trigger="200 ms", until=until, spark=self.spark)
 
     def table(self, name: str) -> pa.Table:
         return open_catalog(self.project.loaded).load_table(name).scan().to_arrow()

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tidemill.config.pins import SinkPin
 from tidemill.errors import RunError
-from tidemill.planning.manifest import ArchivePin, Leg, Manifest, SourcePin, next_boundary
+from tidemill.planning.manifest import ArchivePin, HistoryPhase, Manifest, SourcePin, next_boundary
 from tidemill.types import FOREVER, FOREVER_MICROS, from_micros
 
 NAMES = st.text("abcdefä_", min_size=1, max_size=8)
@@ -16,12 +16,12 @@ MICROS = st.integers(0, 4_000_000_000_000_000)
 BOUNDARIES = st.sets(MICROS, min_size=2, max_size=12).map(lambda found: tuple(sorted(found)))
 FILES = st.builds(lambda p, n: {"path": p, "size": n, "mtime": n}, NAMES, st.integers(0))
 ARCHIVES = st.builds(ArchivePin, facts=st.dictionaries(NAMES, st.lists(FILES, max_size=2)))
-LEGS = st.builds(Leg, seam=MICROS, archive=st.none() | ARCHIVES)
+LEGS = st.builds(HistoryPhase, seam=MICROS, archive=st.none() | ARCHIVES)
 PINS = st.builds(
     SourcePin,
     columns=st.lists(NAMES).map(tuple),
     archive=st.none() | ARCHIVES,
-    leg=st.none() | LEGS,
+    phase=st.none() | LEGS,
     lateness=MICROS,
     skew=MICROS,
 )

@@ -8,7 +8,7 @@ from tidemill.connectors.sinks.iceberg.section import IcebergSink
 from tidemill.connectors.sinks.kafka.section import KafkaSink
 from tidemill.errors import PlanError
 from tidemill.planning.manifesting import _beside_pipeline, find_targets
-from tidemill.planning.plan import BackfillRequest, Beginning
+from tidemill.planning.plan import Beginning, RunRequest
 from tidemill.types import BEGINNING, FOREVER, TimeRange
 
 TABLE = IcebergSink(table="marts.plays", time="t")
@@ -17,7 +17,7 @@ LIVE = Beginning.LATEST
 
 
 def request(into=None, live=None, pipeline="p"):
-    return BackfillRequest(pipeline, TimeRange(BEGINNING, FOREVER), into=into, live=live)
+    return RunRequest(pipeline, TimeRange(BEGINNING, FOREVER), into=into, live=live)
 
 
 def place(sink, *beside, into=None, live=None):

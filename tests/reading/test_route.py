@@ -12,14 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tidemill.errors import RunError
-from tidemill.planning.manifest import Leg, LivePin, Manifest, SourcePin
+from tidemill.planning.manifest import HistoryPhase, LivePin, Manifest, SourcePin
 from tidemill.planning.offsets import Offset
 from tidemill.reading.route import Route
 from tidemill.runfolder.control import update_control
-from tidemill.runfolder.decided_slices import Ledger
+from tidemill.runfolder.decided_slices import DecidedSlices
 from tidemill.runfolder.folder import RunFolder
 from tidemill.runfolder.offset_log import read_batch
-from tidemill.runfolder.phases import Course, write_course
+from tidemill.runfolder.phases import HistoryPhases, write_phases
 from tidemill.runtime.driving.rewind import prepare_start, rewind
 from tidemill.runtime.driving.taken_slices import (
     TakenSlice,
@@ -39,8 +39,8 @@ class Crash(Exception):
 
 def manifest(history: bool) -> Manifest:
     def pin(source: str) -> SourcePin:
-        leg = Leg(SEAMS[source] if history else 10_000, positions={"0": 0})
-        return SourcePin(source, None, "e", "i", 0, 0, (), live=LIVE, leg=leg)
+        phase = HistoryPhase(SEAMS[source] if history else 10_000, positions={"0": 0})
+        return SourcePin(source, None, "e", "i", 0, 0, (), live=LIVE, phase=phase)
 
     return Manifest(
         run="r", pipeline="p", mode="live", config="", fingerprint="", created=0, output=(0, 1),
@@ -100,7 +100,7 @@ class Run:
             assert start.positions is not None
             found = Offset(USES[use], end, {"0": start.positions["0"] + moment})
             if self.dies_in == f"after {use}":
-                self.routes[use].ledger.decide(start.frontier, found)
+                self.routes[use].decided_slices.decide(start.frontier, found)
                 raise Crash
             return found
 
@@ -151,7 +151,7 @@ class Run:
     def _switch_or(self, now: list[Offset] | None) -> list[Offset] | None:
         at_seams = now is not None and all(end.frontier >= SEAMS[end.source] for end in now)
         if not self.switched and at_seams:
-            write_course(self.folder.path, Course(self.manifest, switched=True))
+            write_phases(self.folder.path, HistoryPhases(self.manifest, switched=True))
             self.switched = True
         return now
 
@@ -251,7 +251,7 @@ def test_no_source_passes_a_step_before_it_is_settled(tmp_path):
     ways = {"plays": (10_000, 12_000, 14_000, 20_000, 25_000), "ads": (10_000, 20_000, 22_000)}
     run = Run(tmp_path, history=True)
     sources = {
-        name: replace(pin, leg=replace(pin.leg, boundaries=ways[name]))
+        name: replace(pin, phase=replace(pin.phase, boundaries=ways[name]))
         for name, pin in run.manifest.sources.items()
     }
     taken = tuple({"plays": plays, "ads": ads} for plays, ads in steps)
@@ -259,35 +259,38 @@ def test_no_source_passes_a_step_before_it_is_settled(tmp_path):
     (tmp_path / "manifest.json").write_text(run.manifest.to_json())
     run.restart()
     for settled, step in enumerate(steps):
-        update_control(tmp_path, settled=settled)
+        update_control(tmp_path, steps_done=settled)
         for _ in range(5):
             run.step(frozenset())
         ends = run.entries[run.batch]
         assert (ends[0].frontier, ends[1].frontier) == step
         assert ends[0] == ends[2]
-    update_control(tmp_path, settled=len(steps))
+    update_control(tmp_path, steps_done=len(steps))
     run.step(frozenset())
     assert run.entries[run.batch][0].frontier > steps[-1][0]  # live, free of steps
 
 
-def decided(ledger: Ledger, *frontiers: int) -> list[Offset]:
+def decided(decided_slices: DecidedSlices, *frontiers: int) -> list[Offset]:
     ends = [Offset("plays", end, {"0": n + 5}) for n, end in enumerate(frontiers[1:])]
     for start, end in zip(frontiers, ends, strict=False):
-        assert ledger.decide(start, end) == end
+        assert decided_slices.decide(start, end) == end
     return ends
 
 
 def test_in_history_a_source_goes_to_its_own_seam_and_then_waits_for_the_others(tmp_path):
     run = Run(tmp_path, history=True)
-    legs = {"plays": Leg(90_000, positions={"0": 0}), "ads": Leg(30_000, positions={"0": 0})}
-    sources = {name: replace(pin, leg=legs[name]) for name, pin in run.manifest.sources.items()}
+    phases = {
+        "plays": HistoryPhase(90_000, positions={"0": 0}),
+        "ads": HistoryPhase(30_000, positions={"0": 0}),
+    }
+    sources = {name: replace(pin, phase=phases[name]) for name, pin in run.manifest.sources.items()}
     made = replace(run.manifest, boundaries=(10_000, 30_000, 50_000, 90_000), sources=sources)
     (tmp_path / "manifest.json").write_text(made.to_json())
     ends = {}
     for name in ("plays", "ads"):
         route = Route(tmp_path, name)
         at, ends[name] = route.first(), [10_000]
-        for _ in range(5):  # the course is in history: nobody is asked of the log
+        for _ in range(5):  # the run is in history: nobody is asked of the log
             at = route.next(at, None, lambda *_: pytest.fail("decided"))
             ends[name].append(at.frontier)
     assert ends["ads"] == [10_000, *[30_000] * 5]
@@ -296,40 +299,40 @@ def test_in_history_a_source_goes_to_its_own_seam_and_then_waits_for_the_others(
     text = ["v1", '{"batchWatermarkMs": 0}']
     text += [json.dumps(Offset(name, ends[name][-1]).to_json()) for name in ends]
     (tmp_path / "checkpoint" / "offsets" / "0").write_text("\n".join(text))
-    course = Course(made, switched=True)
-    assert course.room(tmp_path, "plays", 90_000) == 0
-    assert course.room(tmp_path, "ads", 30_000) == made.misalignment
+    history = HistoryPhases(made, switched=True)
+    assert history.room(tmp_path, "plays", 90_000) == 0
+    assert history.room(tmp_path, "ads", 30_000) == made.misalignment
 
 
 def test_the_first_decision_holds(tmp_path):
-    ledger, other = Ledger(tmp_path, "plays"), Ledger(tmp_path, "plays")
-    assert ledger.after(10) is None
-    (end,) = decided(ledger, 10, 30)
+    decided_slices, other = DecidedSlices(tmp_path, "plays"), DecidedSlices(tmp_path, "plays")
+    assert decided_slices.after(10) is None
+    (end,) = decided(decided_slices, 10, 30)
     assert other.decide(10, Offset("plays", 40, {"0": 9})) == end
-    assert ledger.after(10) == other.after(10) == end
-    assert ledger.folder.names() == ["10.json"]
+    assert decided_slices.after(10) == other.after(10) == end
+    assert decided_slices.folder.names() == ["10.json"]
 
 
 @given(data=st.data())
 def test_between_any_two_frontiers_is_the_chain(tmp_path, data):
     with tempfile.TemporaryDirectory(dir=tmp_path) as folder:
-        ledger = Ledger(Path(folder), "plays")
+        decided_slices = DecidedSlices(Path(folder), "plays")
         steps = data.draw(st.lists(st.integers(1, 50), min_size=1, max_size=9))
         frontiers = [sum(steps[:n]) for n in range(len(steps) + 1)]
-        ends = decided(ledger, *frontiers)
+        ends = decided(decided_slices, *frontiers)
         low, high = sorted(data.draw(st.tuples(*[st.integers(0, len(steps))] * 2)))
-        assert ledger.between(frontiers[low], frontiers[high]) == ends[low:high]
-        ledger.forget(frontiers[low])
-        assert ledger.between(frontiers[low], frontiers[-1]) == ends[low:]
-        assert len(ledger.folder.names()) == len(steps) - low
+        assert decided_slices.between(frontiers[low], frontiers[high]) == ends[low:high]
+        decided_slices.forget(frontiers[low])
+        assert decided_slices.between(frontiers[low], frontiers[-1]) == ends[low:]
+        assert len(decided_slices.folder.names()) == len(steps) - low
 
 
 def test_a_decision_that_is_gone_or_damaged_is_an_error(tmp_path):
-    ledger = Ledger(tmp_path, "plays")
-    decided(ledger, 10, 20, 30)
-    with pytest.raises(RunError, match="the slice after 30 is not in the ledger"):
-        ledger.between(10, 40)
-    (ledger.folder / "20.json").write("{")
+    decided_slices = DecidedSlices(tmp_path, "plays")
+    decided(decided_slices, 10, 20, 30)
+    with pytest.raises(RunError, match="the slice after 30 is not among the decided slices"):
+        decided_slices.between(10, 40)
+    (decided_slices.folder / "20.json").write("{")
     with pytest.raises(RunError, match="a decided slice cannot be read") as raised:
-        ledger.between(10, 30)
+        decided_slices.between(10, 30)
     assert raised.value.where.endswith("20.json")

@@ -9,7 +9,7 @@ import pytest
 from tidemill.connectors.pieces import Piece
 from tidemill.planning.manifest import SourcePin
 from tidemill.reading.sidefile import Counts, read_side_files
-from tidemill.reading.task import Followed, SliceTask, read_task
+from tidemill.reading.task import LogTracker, SliceTask, read_task
 from tidemill.rows.columns import MARK, stream_schema
 from tidemill.types import SECOND, to_micros
 
@@ -39,11 +39,11 @@ class Rows:
         yield pa.RecordBatch.from_pylist(made, SCHEMA).select(columns)
 
 
-def task_of(folder, reader: Rows, floor: float, *, keep_all: bool = False, end: int = 0):
+def task_of(folder, reader: Rows, floor: float, *, for_archive: bool = False, end: int = 0):
     """A task that reads these rows of a slice from ``floor`` on."""
     pin = SourcePin(
         "plays", None, "event", "ingest", LATENESS, SKEW, ("n",), partition="part",
-        offset="pos", keep_all=keep_all,
+        offset="pos", for_archive=for_archive,
     )  # fmt: skip
     return SliceTask(
         source="plays", pin=pin, reader=reader,
@@ -84,7 +84,7 @@ def test_what_any_run_would_set_aside_is_not_the_clocks(tmp_path, event, reason,
 
 def test_an_archive_keeps_rows_behind_and_counts_them(tmp_path):
     rows = Rows((99, 100, None), (98, 99, None), (None, 98, "not JSON"), (100, 101, None))
-    given, counts, reasons = run(tmp_path, rows, 100, keep_all=True, end=12)
+    given, counts, reasons = run(tmp_path, rows, 100, for_archive=True, end=12)
     assert given == [0, 1, 2, 3] and reasons == []
     assert counts == Counts(
         on_time=4, clock=2, newest={"0": T0 + 101 * SECOND}, gaps={"0": [(9, 11)]}
@@ -93,11 +93,11 @@ def test_an_archive_keeps_rows_behind_and_counts_them(tmp_path):
 
 def test_ingest_times_of_an_archive_never_fall_behind_the_slice(tmp_path):
     reader = Rows((99, 99, None), (98, 98, None), (100, 101, None))
-    task = task_of(tmp_path, reader, 100, keep_all=True)
+    task = task_of(tmp_path, reader, 100, for_archive=True)
     (rows,) = reader.read(task.pieces[0], task.columns)
-    seen = Followed(task).see(rows)
+    seen = LogTracker(task).see(rows)
     assert seen.drop_columns("ingest").equals(rows.drop_columns("ingest"))
     times = [to_micros(at) - T0 for at in seen.column("ingest").to_pylist()]
     assert times == [100 * SECOND, 100 * SECOND, 101 * SECOND]
-    _, counts, _ = run(tmp_path, Rows((99, 99, None)), 100, keep_all=True)
+    _, counts, _ = run(tmp_path, Rows((99, 99, None)), 100, for_archive=True)
     assert counts.newest == {"0": T0 + 100 * SECOND}

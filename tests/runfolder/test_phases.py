@@ -7,33 +7,37 @@ from pathlib import Path
 import pytest
 
 from tests.runtime.driving.test_throttle import PLAN, SEAMS
-from tidemill.planning.manifest import Leg
-from tidemill.runfolder.phases import Course, Extension, read_course, write_course
+from tidemill.planning.manifest import HistoryPhase
+from tidemill.runfolder.phases import Extension, HistoryPhases, read_phases, write_phases
 
-MORE = Extension((50, 60, 80), {source: Leg(80) for source in SEAMS})
-OTHER = Extension((50, 90), {source: Leg(90) for source in SEAMS})
+MORE = Extension((50, 60, 80), {source: HistoryPhase(80) for source in SEAMS})
+OTHER = Extension((50, 90), {source: HistoryPhase(90) for source in SEAMS})
 
 
 def test_decisions_follow_each_other(tmp_path: Path) -> None:
-    assert read_course(tmp_path, PLAN) == Course(PLAN)
-    extended = write_course(tmp_path, Course(PLAN, (MORE,)))
-    assert extended == read_course(tmp_path, PLAN) == Course(PLAN, (MORE,))
-    switched = write_course(tmp_path, replace(extended, switched=True))
-    assert switched == read_course(tmp_path, PLAN) == Course(PLAN, (MORE,), switched=True)
+    assert read_phases(tmp_path, PLAN) == HistoryPhases(PLAN)
+    extended = write_phases(tmp_path, HistoryPhases(PLAN, (MORE,)))
+    assert extended == read_phases(tmp_path, PLAN) == HistoryPhases(PLAN, (MORE,))
+    switched = write_phases(tmp_path, replace(extended, switched=True))
+    assert switched == read_phases(tmp_path, PLAN) == HistoryPhases(PLAN, (MORE,), switched=True)
 
 
-@pytest.mark.parametrize("late", [Course(PLAN, switched=True), Course(PLAN, (OTHER,))])
-def test_a_driver_that_wakes_up_late_changes_no_decision(tmp_path: Path, late: Course) -> None:
+@pytest.mark.parametrize(
+    "late", [HistoryPhases(PLAN, switched=True), HistoryPhases(PLAN, (OTHER,))]
+)
+def test_a_driver_that_wakes_up_late_changes_no_decision(
+    tmp_path: Path, late: HistoryPhases
+) -> None:
     """It stood before its decision while its successor laid history on, and went live."""
-    write_course(tmp_path, Course(PLAN, (MORE,)))
-    write_course(tmp_path, Course(PLAN, (MORE,), switched=True))
-    assert write_course(tmp_path, late) == Course(PLAN, (MORE,), switched=True)
-    assert read_course(tmp_path, PLAN) == Course(PLAN, (MORE,), switched=True)
+    write_phases(tmp_path, HistoryPhases(PLAN, (MORE,)))
+    write_phases(tmp_path, HistoryPhases(PLAN, (MORE,), switched=True))
+    assert write_phases(tmp_path, late) == HistoryPhases(PLAN, (MORE,), switched=True)
+    assert read_phases(tmp_path, PLAN) == HistoryPhases(PLAN, (MORE,), switched=True)
 
 
 def test_a_run_of_an_earlier_version_goes_on(tmp_path: Path) -> None:
     value = {"extensions": [asdict(MORE)], "switched": False}
-    (tmp_path / "course.json").write_text(json.dumps(value), "utf-8")
-    assert read_course(tmp_path, PLAN) == Course(PLAN, (MORE,))
-    assert write_course(tmp_path, Course(PLAN, (MORE,), switched=True)).is_live
-    assert read_course(tmp_path, PLAN).is_live
+    (tmp_path / "phases.json").write_text(json.dumps(value), "utf-8")
+    assert read_phases(tmp_path, PLAN) == HistoryPhases(PLAN, (MORE,))
+    assert write_phases(tmp_path, HistoryPhases(PLAN, (MORE,), switched=True)).is_live
+    assert read_phases(tmp_path, PLAN).is_live

@@ -29,7 +29,7 @@ from tidemill.connectors.sinks.writing import Target, write_files
 from tidemill.folds.state import Label, StateFiles
 from tidemill.iceberg.catalog import open_catalog
 from tidemill.planning.chains import FoldPin
-from tidemill.planning.manifest import Leg, LivePin, Manifest, SourcePin
+from tidemill.planning.manifest import HistoryPhase, LivePin, Manifest, SourcePin
 from tidemill.planning.offsets import Offset
 from tidemill.planning.requests import Goal
 from tidemill.project import Project, load
@@ -207,7 +207,7 @@ def _manifest() -> Manifest:
     pin = SourcePin(
         SOURCE, None, "t", "ingest_ts", 0, 0, ("n", "t"),
         partition="log_partition", offset="log_offset", live=live,
-        leg=Leg(BEGIN, positions={"0": 0, "1": 0}),
+        phase=HistoryPhase(BEGIN, positions={"0": 0, "1": 0}),
     )  # fmt: skip
     return Manifest(
         run=RUN, pipeline="soak", mode="live", config="", fingerprint="", created=BEGIN,

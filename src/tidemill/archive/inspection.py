@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from tidemill.archive.continuity import Continuity, Finding, Findings, Trouble
 from tidemill.archive.missing_offsets import Gap, markers_of
 from tidemill.archive.positions import Span, read_positions
-from tidemill.archive.progress import Reached, read_reached
+from tidemill.archive.progress import ArchiveProgress, read_progress
 from tidemill.iceberg.data_files import data_files, nulls_in
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class _Check:
 
     def __init__(self, table: Table, archive: TableArchive, span: Span) -> None:
         self.table, self.archive, self.span = table, archive, span
-        self.reached: dict[int, Reached] = read_reached(table.metadata)
+        self.reached: dict[int, ArchiveProgress] = read_progress(table.metadata)
         self.gaps: dict[int, list[Gap]] = markers_of(table.metadata)
         self.findings = Findings()
         self.parts: dict[int, Continuity] = {}

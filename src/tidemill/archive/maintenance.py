@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tidemill.archive.missing_offsets import MARKERS, carried
-from tidemill.archive.progress import frontier_of, read_reached, to_summary
+from tidemill.archive.progress import frontier_of, read_progress, to_summary
 from tidemill.errors import PlanError, SinkError, TidemillError
 from tidemill.iceberg.catalog import load_table
 from tidemill.iceberg.data_files import data_files, read_entries, refuse_row_deletes
@@ -80,7 +80,7 @@ def compact(
 
     table = load_table(catalog, archive.table, f"table {archive.table}")
     refuse_row_deletes(table)
-    frontier = frontier_of(read_reached(table.metadata))
+    frontier = frontier_of(read_progress(table.metadata))
     if frontier is None:
         raise PlanError(
             "no snapshot says how far the archive follows its log, so no hour is known as closed",
@@ -170,7 +170,7 @@ def _stage_replacement(
 
     from tidemill.archive.rewriting import ReplaceFiles
 
-    summary = {COMPACTED: "true", **to_summary(read_reached(table.metadata))}
+    summary = {COMPACTED: "true", **to_summary(read_progress(table.metadata))}
     markers = carried(table.metadata)
     transaction = SteadyTransaction(table)
     if markers.get(MARKERS) != table.metadata.properties.get(MARKERS):

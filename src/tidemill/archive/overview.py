@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from tidemill.archive.progress import Reached, frontier_of, read_reached
+from tidemill.archive.progress import ArchiveProgress, frontier_of, read_progress
 from tidemill.iceberg.catalog import tag_name
 from tidemill.iceberg.data_files import data_files, number_bounds, time_bounds
 from tidemill.types import SECOND, from_micros, show_instant
@@ -25,7 +25,7 @@ class PartitionInfo:
     """One partition of the log, as far as the archive holds it."""
 
     partition: int
-    reached: Reached
+    reached: ArchiveProgress
     rows: int | None  # None: files hold rows of several partitions, and do not say how many
 
 
@@ -108,7 +108,7 @@ def info(table: Table, archive: TableArchive, now: int) -> ArchiveInfo:
     ingest = table.schema().find_field(archive.ingest_time)
     bounds = [found for file in files if (found := time_bounds(file, ingest))]
     hours = {hour for low, high in bounds for hour in range(low // _HOUR, high // _HOUR + 1)}
-    reached, rows = read_reached(metadata), _rows_of_partitions(table, archive, files)
+    reached, rows = read_progress(metadata), _rows_of_partitions(table, archive, files)
     return ArchiveInfo(
         table=".".join(table.name()),
         now=now,

@@ -22,7 +22,7 @@ SUMMARY = "tidemill.archive"
 
 
 @dataclass(frozen=True)
-class Reached:
+class ArchiveProgress:
     """One partition of the log, as far as the archive holds it."""
 
     next: int  # the first offset that is not in the archive
@@ -32,13 +32,15 @@ class Reached:
     name: str | None = None  # the topic's name, for messages; a topic made anew keeps it
 
 
-def to_summary(partitions: dict[int, Reached]) -> dict[str, str]:
+def to_summary(partitions: dict[int, ArchiveProgress]) -> dict[str, str]:
     """The property for a snapshot's summary."""
     found = {str(number): asdict(partitions[number]) for number in sorted(partitions)}
     return {SUMMARY: json.dumps(found, sort_keys=True)}
 
 
-def read_reached(metadata: TableMetadata, snapshot: int | None = None) -> dict[int, Reached]:
+def read_progress(
+    metadata: TableMetadata, snapshot: int | None = None
+) -> dict[int, ArchiveProgress]:
     """How far a snapshot (default: the current one) follows the log; empty if it is not known."""
     number = metadata.current_snapshot_id if snapshot is None else snapshot
     while number is not None:
@@ -52,9 +54,9 @@ def read_reached(metadata: TableMetadata, snapshot: int | None = None) -> dict[i
     return {}
 
 
-def _parse(text: str, snapshot: int) -> dict[int, Reached]:
+def _parse(text: str, snapshot: int) -> dict[int, ArchiveProgress]:
     try:
-        return {int(number): Reached(**value) for number, value in json.loads(text).items()}
+        return {int(number): ArchiveProgress(**value) for number, value in json.loads(text).items()}
     except (ValueError, TypeError, AttributeError) as error:
         raise SourceError(
             f"the summary of snapshot {snapshot} is damaged at {SUMMARY}: {error}",
@@ -62,22 +64,22 @@ def _parse(text: str, snapshot: int) -> dict[int, Reached]:
         ) from None
 
 
-def topic_of(partitions: Mapping[int, Reached]) -> str | None:
+def topic_of(partitions: Mapping[int, ArchiveProgress]) -> str | None:
     """The id of the topic that the offsets belong to, if it is known."""
     return next((found.topic for found in partitions.values() if found.topic), None)
 
 
-def name_of(partitions: Mapping[int, Reached]) -> str | None:
+def name_of(partitions: Mapping[int, ArchiveProgress]) -> str | None:
     """The name of the topic that the offsets belong to, if it is known."""
     return next((found.name for found in partitions.values() if found.name), None)
 
 
-def is_same_log(found: dict[int, Reached], other: dict[int, Reached]) -> bool:
+def is_same_log(found: dict[int, ArchiveProgress], other: dict[int, ArchiveProgress]) -> bool:
     """Whether both may hold offsets of one topic; an unknown topic matches every topic."""
     pairs = ((topic_of(found), topic_of(other)), (name_of(found), name_of(other)))
     return all(a is None or b is None or a == b for a, b in pairs)
 
 
-def frontier_of(partitions: Mapping[int, Reached]) -> int | None:
+def frontier_of(partitions: Mapping[int, ArchiveProgress]) -> int | None:
     """The archive's frontier: the smallest frontier of its partitions; None without partitions."""
     return min((found.frontier for found in partitions.values()), default=None)

@@ -13,11 +13,11 @@ import click
 from tidemill import __version__
 from tidemill.cli.archive import archive
 from tidemill.cli.backfill import backfill, plan, resume
-from tidemill.cli.capture import capture
 from tidemill.cli.inspect import late, state
 from tidemill.cli.live import run, stop
 from tidemill.cli.options import redact
 from tidemill.cli.outlet import LogOutlet, leave, protect_streams
+from tidemill.cli.run_archive import run_archive
 from tidemill.cli.runs import cancel, pause, rewind, runs, status
 from tidemill.cli.start import completion, doctor, init, schema
 from tidemill.errors import ConfigError, PlanError, TidemillError
@@ -97,7 +97,7 @@ for command in (
     *(late, state, archive),
 ):
     cli.add_command(command)
-archive.add_command(capture)
+archive.add_command(run_archive)
 for command in (cli, *cli.commands.values(), *archive.commands.values()):
     # click keeps lines after the control character \b as they are; docstrings have it as two signs
     command.help = (command.help or "").replace(r"\b", "\b")

@@ -15,7 +15,7 @@ from tidemill.types import SECOND, from_micros, show_duration, show_instant
 
 if TYPE_CHECKING:
     from tidemill.planning.manifest import SourcePin
-    from tidemill.planning.plan import BackfillPlan
+    from tidemill.planning.plan import RunPlan
     from tidemill.project import RunResult
     from tidemill.runfolder.lag import Lag
     from tidemill.runtime.registry import RunRecord
@@ -32,7 +32,7 @@ def console() -> Console:
     return found if found.is_terminal else Console(highlight=False, soft_wrap=True, width=_WIDE)
 
 
-def show_plan(plan: BackfillPlan, every: bool) -> None:
+def show_plan(plan: RunPlan, every: bool) -> None:
     """A plan as tables."""
     out = console()
     request = plan.request
@@ -65,14 +65,14 @@ def _show_source(out: Console, name: str, pin: SourcePin, late: str) -> None:
     out.print(f"[bold]{name}[/]  {pin.location}{where}  [dim]{snapshot}[/]")
     out.print(f"  columns  {', '.join(pin.columns)}")
     out.print(f"  late     {late}")
-    if pin.live is not None and pin.leg is not None:
-        at, log = show_instant(from_micros(pin.leg.seam)), home_of(pin.live)
-        places = log.show_positions(pin.leg.positions)
+    if pin.live is not None and pin.phase is not None:
+        at, log = show_instant(from_micros(pin.phase.seam)), home_of(pin.live)
+        places = log.show_positions(pin.phase.positions)
         out.print(f"  seam     {at}, then {escape(log.show(pin.live))}  [dim]{places}[/]")
     out.print()
 
 
-def _slices(plan: BackfillPlan, every: bool) -> Table:
+def _slices(plan: RunPlan, every: bool) -> Table:
     slices, sources = plan.slices, list(plan.pins)
     filtered = {name for name, pin in plan.pins.items() if pin.where}
     table = Table(box=None, pad_edge=False, header_style="dim", title_justify="left")

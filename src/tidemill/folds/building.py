@@ -16,7 +16,7 @@ from tidemill.planning.chains import FoldUse
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-Lift: TypeAlias = "Callable[[str, list[str], Pack], DataFrame]"
+ReadPacked: TypeAlias = "Callable[[str, list[str], Pack], DataFrame]"
 """A function of a source's name, the wanted columns, and how to pack their rows."""
 
 
@@ -24,12 +24,12 @@ Lift: TypeAlias = "Callable[[str, list[str], Pack], DataFrame]"
 class Building:
     """One call of a pipeline's function. ``places`` is None while the code is only analysed.
 
-    ``lift`` returns a source's rows as packs for a fold, which the reader's task makes.
+    ``read_packed`` returns a source's rows as packs for a fold, which the reader's task makes.
     ``deliver`` writes a fold's rows, if these are the pipeline's output.
     """
 
     places: dict[str, Place] | None = None
-    lift: Lift | None = None
+    read_packed: ReadPacked | None = None
     deliver: Delivery | None = None
     folds: dict[str, FoldUse] = field(default_factory=dict)
 
@@ -64,11 +64,11 @@ _current: ContextVar[Building | None] = ContextVar("tidemill_building", default=
 @contextmanager
 def building(
     places: dict[str, Place] | None = None,
-    lift: Lift | None = None,
+    read_packed: ReadPacked | None = None,
     deliver: Delivery | None = None,
 ) -> Iterator[Building]:
     """Register the folds that a pipeline's function makes inside the block."""
-    found = Building(places, lift, deliver)
+    found = Building(places, read_packed, deliver)
     token = _current.set(found)
     try:
         yield found

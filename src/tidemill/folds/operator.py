@@ -61,10 +61,10 @@ def put(chosen: DataFrame, bound: BoundFold, wanted: str | None, delay: object |
         deliver = _running().deliver
         assert deliver is not None
         return shuffled.mapInArrow(Step(bound, name, place, deliver), deliver.result)
-    settle = place is not None and place.settle
-    output = bound.output.append(pa.field(BUCKET, pa.int32())) if settle else bound.output
+    reshuffle = place is not None and place.reshuffle
+    output = bound.output.append(pa.field(BUCKET, pa.int32())) if reshuffle else bound.output
     folded = shuffled.mapInArrow(Step(bound, name, place), _spark_type(output))
-    if settle:
+    if reshuffle:
         folded = folded.repartitionById(buckets, F.col(BUCKET))
     return folded.select(*(marked(name, bound.times.get(name)) for name in bound.output.names))
 
@@ -74,9 +74,9 @@ def _bucketed(chosen: DataFrame, bound: BoundFold, name: str, place: Place | Non
     from pyspark.sql import functions as F
 
     if place is not None and place.reads is not None:
-        lift = _running().lift
-        assert lift is not None
-        return lift(place.reads, bound.columns, packing(bound, name, place.buckets))
+        read_packed = _running().read_packed
+        assert read_packed is not None
+        return read_packed(place.reads, bound.columns, packing(bound, name, place.buckets))
     buckets = place.buckets if place else _shuffles(chosen)
     parts, sent = chosen, list(chosen.columns)
     if bound.prepares:

@@ -13,7 +13,7 @@ from tidemill.folds.base import BoundFold, Passing
 from tidemill.folds.frames import empty, in_utc, sort_rows, to_arrow, to_polars
 from tidemill.folds.packing import BUCKET, PACKED, Pack, gathered, unpack
 from tidemill.folds.state import Label, StateFiles
-from tidemill.folds.watermark import Clock
+from tidemill.folds.watermark import FoldWatermark
 from tidemill.planning.lineage import FOLD, PREPARE
 from tidemill.runfolder.offset_log import require_batch
 from tidemill.types import FOREVER_MICROS, from_micros, show_instant, to_micros
@@ -29,9 +29,9 @@ class Place:
     checkpoint: str  # URI of Spark's checkpoint
     state: str  # URI of the state files
     buckets: int
-    clock: Clock
+    clock: FoldWatermark
     run: str = "RUN"
-    settle: bool = False  # whether its output must be shuffled again, because a union follows
+    reshuffle: bool = False  # whether its output must be shuffled again, because a union follows
     reads: str | None = None  # the source that only this fold reads, without code in between
     gives: bool = False  # whether its rows are the pipeline's output, without code in between
 
@@ -132,7 +132,7 @@ class Step:
         ordered = sort_rows(kept, list(fold.order)) if len(kept) else kept
         files.write(label, to_arrow(ordered, fold.state))
         made = to_arrow(output, fold.output)
-        if place.settle:
+        if place.reshuffle:
             made = made.append_column(BUCKET, pa.repeat(pa.scalar(bucket, pa.int32()), len(made)))
         batches = _batches(made)
         yield from batches if self.deliver is None else self.deliver.write(iter(batches))

@@ -11,7 +11,7 @@ NEVER = -(2**62)
 
 
 @dataclass(frozen=True)
-class Clock:
+class FoldWatermark:
     """How one fold computes its watermark from the entry.
 
     A fold on a source's rows follows the frontiers, without a lag. A fold behind a native stateful

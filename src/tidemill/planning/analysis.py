@@ -197,8 +197,10 @@ def find_facts(
             spare = max(spare, paths.spare())
             for found in paths.folds(united=len(outputs) > 1):
                 before = chained.get(found.use.name, found)
-                settle = before.pin.settle or found.pin.settle
-                chained[found.use.name] = replace(found, pin=replace(found.pin, settle=settle))
+                reshuffle = before.pin.reshuffle or found.pin.reshuffle
+                chained[found.use.name] = replace(
+                    found, pin=replace(found.pin, reshuffle=reshuffle)
+                )
     chained = {name: _alone(fold, read) for name, fold in chained.items()}
     if len(outputs) == 1 and plan.kind == "Project":
         last = fold_name(plan.children[0])

@@ -56,7 +56,7 @@ class FoldPin:
 
     ``behind``: by how many microseconds the fold's watermark is behind that of its sources.
     ``native``: whether the fold follows Spark's watermark.
-    ``settle``: whether its output is shuffled once more. A task's number is its bucket, and a
+    ``reshuffle``: whether its output is shuffled once more. A task's number is its bucket, and a
     union or a coalesce above the fold would change the numbers.
     ``reads``: the source that only this fold reads, without code in between; the reader's tasks
     pack its rows.
@@ -66,7 +66,7 @@ class FoldPin:
 
     behind: int = 0
     native: bool = False
-    settle: bool = False
+    reshuffle: bool = False
     reads: str | None = None
     gives: bool = False
 

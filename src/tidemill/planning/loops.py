@@ -11,10 +11,10 @@ from tidemill.errors import PlanError
 
 if TYPE_CHECKING:
     from tidemill.config.project import ProjectConfig
-    from tidemill.planning.plan import BackfillRequest
+    from tidemill.planning.plan import RunRequest
 
 
-def check_loops(config: ProjectConfig, request: BackfillRequest, sources: Iterable[str]) -> None:
+def check_loops(config: ProjectConfig, request: RunRequest, sources: Iterable[str]) -> None:
     """Refuse a pipeline whose output, late or dead rows go to where its sources are read from.
 
     ``sources`` are all that its code reads. A run would never end, or read its rows back later.

@@ -44,7 +44,7 @@ class ArchivePin:
 
 
 @dataclass(frozen=True)
-class Leg:
+class HistoryPhase:
     """A stretch of a source's history that a run reads before it goes on live."""
 
     seam: int  # its end: the archive's frontier, µs
@@ -77,8 +77,8 @@ class SourcePin:
     meta: bool = False
     where: str | None = None
     live: LivePin | None = None
-    leg: Leg | None = None  # where the live part begins; None: there is only history
-    keep_all: bool = False  # no verdict: every record is a row
+    phase: HistoryPhase | None = None  # where the live part begins; None: there is only history
+    for_archive: bool = False  # no verdict: every record is a row
 
     @property
     def location(self) -> str:
@@ -214,9 +214,9 @@ class Manifest:
         )
 
 
-def leg_from(value: dict[str, Any]) -> Leg:
-    """A leg from its JSON."""
-    return Leg(
+def phase_from(value: dict[str, Any]) -> HistoryPhase:
+    """A phase from its JSON."""
+    return HistoryPhase(
         **{
             **value,
             "archive": _archive_pin(value.get("archive")),
@@ -230,14 +230,14 @@ def _archive_pin(value: dict[str, Any] | None) -> ArchivePin | None:
 
 
 def _source_pin(value: dict[str, Any]) -> SourcePin:
-    live, leg = value.get("live"), value.get("leg")
+    live, phase = value.get("live"), value.get("phase")
     return SourcePin(
         **{
             **value,
             "columns": tuple(value["columns"]),
             "archive": _archive_pin(value["archive"]),
             "live": None if live is None else LivePin(**live),
-            "leg": None if leg is None else leg_from(leg),
+            "phase": None if phase is None else phase_from(phase),
         }
     )
 

@@ -18,10 +18,10 @@ from tidemill.types import Mode, micros_of, to_micros
 if TYPE_CHECKING:
     from tidemill.config.loader import LoadedConfig
     from tidemill.config.pipeline import PipelineConfig
-    from tidemill.planning.plan import BackfillPlan, BackfillRequest
+    from tidemill.planning.plan import RunPlan, RunRequest
 
 
-def pipeline_manifest(loaded: LoadedConfig, plan: BackfillPlan, run: str, cores: int) -> Manifest:
+def pipeline_manifest(loaded: LoadedConfig, plan: RunPlan, run: str, cores: int) -> Manifest:
     """The manifest of a pipeline's run. A backfill writes into shadows, a live run does not.
 
     ``cores`` are the driver's machine's.
@@ -69,21 +69,19 @@ def _fold_pin(pin: FoldPin, config: PipelineConfig) -> FoldPin:
     return replace(pin, gives=False) if arranged else pin
 
 
-def _mode(request: BackfillRequest) -> Mode:
+def _mode(request: RunRequest) -> Mode:
     if request.live is None:
         return Mode.BACKFILL
     return Mode.HYBRID if request.live is Beginning.HISTORY else Mode.LIVE
 
 
-def _beside_pipeline(request: BackfillRequest, shadow: str) -> str:
+def _beside_pipeline(request: RunRequest, shadow: str) -> str:
     """After what late and dead tables are named where the first output is no table of ours."""
     into = "" if request.into is None else f"__{request.into}"
     return f"tidemill.{re.sub(r'[^A-Za-z0-9_-]', '_', request.pipeline + (into or shadow))}"
 
 
-def find_targets(
-    request: BackfillRequest, config: PipelineConfig, shadow: str = ""
-) -> dict[str, str]:
+def find_targets(request: RunRequest, config: PipelineConfig, shadow: str = "") -> dict[str, str]:
     """The name of the place that each output is written to: its own, a shadow, or ``--into``."""
     named = _check_into(request, config)
     return {
@@ -94,7 +92,7 @@ def find_targets(
     }
 
 
-def _check_into(request: BackfillRequest, config: PipelineConfig) -> str | None:
+def _check_into(request: RunRequest, config: PipelineConfig) -> str | None:
     """The output that ``--into`` names. A sink without a shadow needs it in a backfill."""
     bare = [name for name, sink in config.sinks.items() if not sink.has_shadow]
     noun = config.sinks[bare[0] if bare else next(iter(config.sinks))].noun

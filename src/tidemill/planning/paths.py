@@ -108,8 +108,8 @@ class Paths:
     def folds(self, united: bool) -> list[FoldFacts]:
         """The folds with their pins; ``united``: the output is one of several."""
         return [
-            FoldFacts(use, FoldPin(micros_of(front.delay), front.native, settle, _reads(node)))
-            for node, use, settle in self._walk(self.plan, united)
+            FoldFacts(use, FoldPin(micros_of(front.delay), front.native, reshuffle, _reads(node)))
+            for node, use, reshuffle in self._walk(self.plan, united)
             for front in (self._behind(node, use),)
         ]
 

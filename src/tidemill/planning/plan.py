@@ -25,7 +25,7 @@ class Beginning(StrEnum):
 
 
 @dataclass(frozen=True)
-class BackfillRequest:
+class RunRequest:
     """What the user asked for. Times have a zone; the plan decides what is None."""
 
     pipeline: str
@@ -63,10 +63,10 @@ class SlicePlan:
 
 
 @dataclass(frozen=True)
-class BackfillPlan:
+class RunPlan:
     """A plan that can be shown or carried out, unchanged."""
 
-    request: BackfillRequest
+    request: RunRequest
     created: datetime
     fingerprint: str
     facts: PipelineFacts
@@ -131,12 +131,12 @@ class BackfillPlan:
 
     def _seams(self) -> dict[str, Any]:
         """Where each source of a live run leaves history, and at which positions its log begins."""
-        legs = {name: pin.leg for name, pin in self.pins.items() if pin.leg is not None}
-        if not legs:
+        phases = {name: pin.phase for name, pin in self.pins.items() if pin.phase is not None}
+        if not phases:
             return {}
         return {
             "seams": {
-                name: {"at": show_instant(from_micros(leg.seam)), "positions": leg.positions}
-                for name, leg in legs.items()
+                name: {"at": show_instant(from_micros(phase.seam)), "positions": phase.positions}
+                for name, phase in phases.items()
             }
         }

@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from tidemill.errors import PlanError
-from tidemill.planning.plan import BackfillRequest, Beginning
+from tidemill.planning.plan import Beginning, RunRequest
 from tidemill.types import (
     BEGINNING,
     FOREVER,
@@ -27,7 +27,7 @@ class Goal:
     frontier: int | None = None  # every row with an ingest time before it is committed
 
 
-def request(pipeline: str, start: When, end: When, **options: Any) -> BackfillRequest:
+def request(pipeline: str, start: When, end: When, **options: Any) -> RunRequest:
     """A request for a backfill, from the values that people give."""
     for name in ("slice", "warm_up", "look_ahead"):
         if options.get(name) is not None:
@@ -41,12 +41,12 @@ def request(pipeline: str, start: When, end: When, **options: Any) -> BackfillRe
     rate = options.get("rate")
     if rate is not None and rate <= 0:
         raise PlanError(f"--rate {rate} is not a positive number of rows per second")
-    return BackfillRequest(pipeline, TimeRange(_moment(start), _moment(end)), **options)
+    return RunRequest(pipeline, TimeRange(_moment(start), _moment(end)), **options)
 
 
 def run_request(
     pipeline: str, start: When | None, begin: str = "latest", **options: Any
-) -> BackfillRequest:
+) -> RunRequest:
     """A request for a live run, from the values that people give."""
     if begin not in ("latest", "earliest"):
         raise PlanError(

@@ -97,10 +97,10 @@ class SliceReader(DataSourceStreamReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """On an executor: the on-time rows, then the side file, then the mark."""
         from tidemill.reading.task import read_task
-        from tidemill.reading.transform import lifted
+        from tidemill.reading.transform import transformed
 
         with errors_told():
-            yield from lifted(read_task(partition.value), self.options.transform)
+            yield from transformed(read_task(partition.value), self.options.transform)
 
     def __getstate__(self) -> dict[str, Any]:
         """Executors get the options; what they read comes with the task."""

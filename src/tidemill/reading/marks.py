@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tidemill.reading.transform import Lifting, pickled
+from tidemill.reading.transform import ReaderTransform, pickled
 from tidemill.rows.columns import MARK, pipeline_schema, stream_schema
 from tidemill.types import MILLISECOND, quoted
 
@@ -37,7 +37,7 @@ def marked_stream(
     schema = from_arrow_schema(stream_schema(pin, archive), prefer_timestamp_ntz=True)
     reader = spark.readStream.format("tidemill").options(**options.to_spark()).schema(schema)
     frame = _guarded(reader, pin.event_time, pin.lateness + pin.skew + spare)
-    if pin.keep_all:
+    if pin.for_archive:
         return frame.drop(MARK)
     seen = from_arrow_schema(
         pipeline_schema(archive, pin.event_time, pin.meta), prefer_timestamp_ntz=True
@@ -52,13 +52,17 @@ def marked_stream(
     )
 
 
-def lifted_stream(
-    spark: SparkSession, pin: SourcePin, lifting: Lifting, options: SourceOptions, spare: int = 0
+def transformed_stream(
+    spark: SparkSession,
+    pin: SourcePin,
+    transform: ReaderTransform,
+    options: SourceOptions,
+    spare: int = 0,
 ) -> DataFrame:
-    """The same source, its rows already what ``lifting`` makes of them; the same marks."""
-    given = replace(options, transform=pickled(lifting)).to_spark()
-    reader = spark.readStream.format("tidemill").options(**given).schema(lifting.schema)
-    return _guarded(reader, lifting.time, pin.lateness + pin.skew + spare).drop(MARK)
+    """The same source, its rows already what ``transform`` makes of them; the same marks."""
+    given = replace(options, transform=pickled(transform)).to_spark()
+    reader = spark.readStream.format("tidemill").options(**given).schema(transform.schema)
+    return _guarded(reader, transform.time, pin.lateness + pin.skew + spare).drop(MARK)
 
 
 def _guarded(reader: DataStreamReader, time: str, delay: int) -> DataFrame:

@@ -28,8 +28,8 @@ class SourceOptions:
     catalog: Mapping[str, str] = field(default_factory=dict, repr=False)  # its properties
     log: Mapping[str, Any] = field(default_factory=dict, repr=False)  # see LogHome.settings
     transform: bytes | None = field(default=None, repr=False)
-    """A pickled :class:`~tidemill.reading.transform.Lifting`. It is code, for example a user's
-    fold, and so has no other form; Spark pickles code to executors in the same way."""
+    """A pickled :class:`~tidemill.reading.transform.ReaderTransform`. A pickle is right here: it
+    is code, for example a user's fold, and Spark pickles code to executors in the same way."""
 
     def to_spark(self) -> dict[str, str]:
         """As Spark takes them."""

@@ -14,10 +14,10 @@ from tidemill.errors import RunError
 from tidemill.planning.manifest import next_boundary
 from tidemill.planning.offsets import Offset
 from tidemill.runfolder.control import read_control
-from tidemill.runfolder.decided_slices import Ledger
+from tidemill.runfolder.decided_slices import DecidedSlices
 from tidemill.runfolder.folder import RunFolder
 from tidemill.runfolder.journal import repeated_end
-from tidemill.runfolder.phases import Course, read_course
+from tidemill.runfolder.phases import HistoryPhases, read_phases
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,17 +34,17 @@ class Route:
         self.folder, self.source = folder, source
         self.manifest = RunFolder(folder).read_manifest()
         self.pin = self.manifest.sources[self.source]
-        self.ledger = Ledger(self.folder, self.source)
+        self.decided_slices = DecidedSlices(self.folder, self.source)
 
     @property
-    def course(self) -> Course:
+    def history(self) -> HistoryPhases:
         """The manifest, and what the run decided since."""
-        return read_course(self.folder, self.manifest)
+        return read_phases(self.folder, self.manifest)
 
     @property
     def frontiers(self) -> tuple[int, ...]:
         """The planned frontiers: all of a backfill's, history's of other runs."""
-        return self.course.frontiers(self.source)
+        return self.history.frontiers(self.source)
 
     def own(self, value: dict[str, Any]) -> Offset:
         """The offset that Spark hands over, if it is this source's.
@@ -72,20 +72,20 @@ class Route:
         repeated = repeated_end(self.folder, self.source)
         if repeated is not None:
             return self._again(start, repeated)
-        course = self.course
-        planned = course.frontiers(self.source)
+        history = self.history
+        planned = history.frontiers(self.source)
         limits = [limit for limit in (released, self._step_end()) if limit is not None]
         released = min(limits, default=None)
         if start.frontier < planned[-1]:
             found = next_boundary(planned, start.frontier, released)
             return start if found == start.frontier else Offset(self.source, found)
-        if not course.is_live or (released is not None and released <= start.frontier):
+        if not history.is_live or (released is not None and released <= start.frontier):
             return start
-        known = self.ledger.after(start.frontier)
+        known = self.decided_slices.after(start.frontier)
         if known is None:
-            room = course.room(self.folder, self.source, start.frontier)
+            room = history.room(self.folder, self.source, start.frontier)
             known = decide(self.placed(start), room, self.manifest.rate)
-            known = known and self.ledger.decide(start.frontier, known)
+            known = known and self.decided_slices.decide(start.frontier, known)
         return known or start
 
     def _step_end(self) -> int | None:
@@ -95,7 +95,7 @@ class Route:
         """
         if not self.manifest.steps:
             return None
-        left = self.manifest.steps[read_control(self.folder).settled :]
+        left = self.manifest.steps[read_control(self.folder).steps_done :]
         return left[0][self.source] if left else None
 
     def _again(self, start: Offset, end: int) -> Offset:
@@ -113,10 +113,10 @@ class Route:
         """The offset with its place in the live log: the first live slice begins at the seam."""
         if start.is_live:
             return start
-        legs = self.course.legs(self.source)
-        if not legs:
+        phases = self.history.phases(self.source)
+        if not phases:
             return start
-        return replace(start, positions=legs[-1].positions)
+        return replace(start, positions=phases[-1].positions)
 
     def slices(self, start: Offset, end: int) -> list[tuple[Offset, Offset]]:
         """Every slice from an offset on, up to a frontier."""
@@ -124,5 +124,5 @@ class Route:
         edges = [start]
         edges += [Offset(self.source, f) for f in planned if start.frontier < f <= end]
         if end > planned[-1]:
-            edges += self.ledger.between(edges[-1].frontier, end)
+            edges += self.decided_slices.between(edges[-1].frontier, end)
         return list(pairwise(edges))

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from tidemill.connectors.archives.opening import kept_schema, reopen_reader
 from tidemill.connectors.logs.contract import SlicesPlace, home_of
 from tidemill.connectors.tasks import deal, pieces_of
-from tidemill.planning.manifest import Leg, SourcePin
+from tidemill.planning.manifest import HistoryPhase, SourcePin
 from tidemill.reading.options import SourceOptions
 from tidemill.reading.route import Route
 from tidemill.reading.sidefile import side_name
@@ -43,8 +43,8 @@ class Slicing:
         self.manifest, self.pin = self.route.manifest, self.route.pin
         self._options = options
         self._stretches: dict[int, _Stretch] = {}
-        course = self.route.course
-        if course.has_history and not course.is_live:
+        history = self.route.history
+        if history.has_history and not history.is_live:
             self._stretch(0)
 
     @property
@@ -115,7 +115,7 @@ class Slicing:
             begin = self.route.placed(start)
             reader, loads = self.live.share(begin, end, self.manifest.parallelism)
             return reader, self.pin, loads
-        number = self.route.course.leg_before(self.source, end.frontier)
+        number = self.route.history.phase_before(self.source, end.frontier)
         stretch = self._stretch(number)
         pieces = stretch.pieces(start.frontier, end.frontier)
         loads = deal(pieces, self.manifest.parallelism)
@@ -126,19 +126,19 @@ class Slicing:
     def _stretch(self, number: int) -> _Stretch:
         found = self._stretches.get(number)
         if found is None:
-            course = self.route.course
-            legs = course.legs(self.source)
-            begin = course.frontiers(self.source)[0] if number == 0 else legs[number - 1].seam
-            end = legs[number].seam if legs else self.manifest.boundaries[-1]
-            pin = _pin_of(self.pin, legs[number]) if legs else self.pin
+            history = self.route.history
+            phases = history.phases(self.source)
+            begin = history.frontiers(self.source)[0] if number == 0 else phases[number - 1].seam
+            end = phases[number].seam if phases else self.manifest.boundaries[-1]
+            pin = _pin_of(self.pin, phases[number]) if phases else self.pin
             path = self.folder.table(self.source, number)
             reader = reopen_reader(pin, path, dict(self._options.catalog))
             found = self._stretches[number] = _Stretch(pin, reader, begin, end)
         return found
 
 
-def _pin_of(pin: SourcePin, leg: Leg) -> SourcePin:
-    return replace(pin, archive=leg.archive)
+def _pin_of(pin: SourcePin, phase: HistoryPhase) -> SourcePin:
+    return replace(pin, archive=phase.archive)
 
 
 class _Stretch:

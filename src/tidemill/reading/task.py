@@ -45,7 +45,7 @@ class SliceTask:
 def read_task(task: SliceTask) -> Iterator[pa.RecordBatch]:
     """Yield the on-time rows, write the side file, yield the mark."""
     counts, aside = Counts(), []
-    followed = Followed(task) if task.pin.keep_all else None
+    followed = LogTracker(task) if task.pin.for_archive else None
     for read in _rows(task):
         rows = read if followed is None else followed.see(read)
         judged = judge(rows, task.pin, task.floor)
@@ -65,7 +65,7 @@ def read_task(task: SliceTask) -> Iterator[pa.RecordBatch]:
         yield _mark(task, task.mark)
 
 
-class Followed:
+class LogTracker:
     """What an archive says of the log: the newest ingest time, and offsets that have no row."""
 
     def __init__(self, task: SliceTask) -> None:
@@ -98,9 +98,9 @@ class Followed:
         if not behind:
             return rows
         self.behind += behind
-        return self._lifted(rows, ingest)
+        return self._raised(rows, ingest)
 
-    def _lifted(self, rows: pa.RecordBatch, ingest: pa.Array) -> pa.RecordBatch:
+    def _raised(self, rows: pa.RecordBatch, ingest: pa.Array) -> pa.RecordBatch:
         at = rows.schema.get_field_index(self.pin.ingest_time)
         field = rows.schema.field(at)
         times = pc.max_element_wise(ingest, self.floor).cast(field.type)

@@ -20,14 +20,14 @@ from tidemill.rows.columns import MARK
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-Lift: TypeAlias = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+RowTransform: TypeAlias = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
 @dataclass(frozen=True)
-class Lifting:
+class ReaderTransform:
     """What becomes of a source's on-time rows. Made on the driver, sent to executors."""
 
-    lift: Lift
+    apply: RowTransform
     columns: tuple[str, ...]  # of the rows
     parts: pa.Schema
     event_time: str  # of the rows, and so of the mark
@@ -49,7 +49,7 @@ class Lifting:
 
         schema = to_arrow_schema(self.schema, timezone="UTC")
         marks: list[pa.RecordBatch] = []
-        for parts in self.lift(self._rows(batches, marks)):
+        for parts in self.apply(self._rows(batches, marks)):
             known = {name: parts.column(name) for name in self.parts.names}
             known[MARK] = pa.repeat(pa.scalar(False), parts.num_rows)
             yield _shaped(known, parts.num_rows, schema)
@@ -72,17 +72,19 @@ def _shaped(known: dict[str, pa.Array], rows: int, schema: pa.Schema) -> pa.Reco
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def pickled(lifting: Lifting) -> bytes:
+def pickled(transform: ReaderTransform) -> bytes:
     """As an option of the data source: it goes to the tasks of this query and is kept nowhere."""
     from pyspark import cloudpickle
 
-    return bytes(cloudpickle.dumps(lifting))
+    return bytes(cloudpickle.dumps(transform))
 
 
-def lifted(rows: Iterator[pa.RecordBatch], transform: bytes | None) -> Iterator[pa.RecordBatch]:
-    """What becomes of the rows by a pickled :class:`Lifting`; without one, themselves. Executor."""
+def transformed(
+    rows: Iterator[pa.RecordBatch], transform: bytes | None
+) -> Iterator[pa.RecordBatch]:
+    """The rows after a pickled :class:`ReaderTransform`, or unchanged without one. Executor."""
     if transform is None:
         return rows
-    lifting = pickle.loads(transform)
-    assert isinstance(lifting, Lifting)
-    return lifting(rows)
+    transform = pickle.loads(transform)
+    assert isinstance(transform, ReaderTransform)
+    return transform(rows)

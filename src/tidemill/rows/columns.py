@@ -88,7 +88,7 @@ def pipeline_schema(archive: pa.Schema, event_time: str, meta: bool) -> pa.Schem
 def stream_schema(pin: SourcePin, archive: pa.Schema) -> pa.Schema:
     """What Spark reads of a source: only the columns the code uses, and the mark."""
     seen = pipeline_schema(archive, pin.event_time, pin.meta)
-    if pin.keep_all:
+    if pin.for_archive:
         seen = spark_schema(archive)
     fields = [field for field in seen if field.name in pin.columns]
     return pa.schema([*fields, pa.field(MARK, pa.bool_())])

@@ -63,7 +63,7 @@ def judge(rows: pa.RecordBatch, pin: SourcePin, floor: int | None = None) -> Jud
     """
     event = utc_time(rows.column(pin.event_time), pin.zone)
     ingest = utc_time(rows.column(pin.ingest_time), "UTC")
-    if pin.keep_all:
+    if pin.for_archive:
         return Judged(rows, event, ingest, pa.repeat(pa.scalar(True), len(rows)), None)
     at, happened = ingest.cast(pa.int64()), event.cast(pa.int64())
     oldest, newest = pc.subtract(at, pin.lateness), pc.add(at, pin.skew)

@@ -25,7 +25,7 @@ class Control:
     paused: bool = False
     cancelled: bool = False
     stopping: bool = False
-    settled: int = 0  # steps of a recovery that are behind all sources, and behind Spark
+    steps_done: int = 0  # steps of a recovery that are behind all sources, and behind Spark
     grown: bool = False  # its driver left because records have new fields: another run goes on
 
 

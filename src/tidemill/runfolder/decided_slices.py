@@ -16,7 +16,7 @@ from tidemill.runfolder.folder import SLICES
 from tidemill.storage.location import Location
 
 
-class Ledger:
+class DecidedSlices:
     """The decided slices of one source of one run: a file per slice, named by its start."""
 
     def __init__(self, run: Path, source: str) -> None:
@@ -50,7 +50,7 @@ class Ledger:
             following = self.after(at)
             if following is None:
                 raise RunError(
-                    f"the slice after {at} is not in the ledger",
+                    f"the slice after {at} is not among the decided slices",
                     where=str(self.folder),
                     fix="restore the run's folder from a copy, or start a new run",
                 )

@@ -33,8 +33,8 @@ SENT = "topics.json"  # the last batch whose messages are all in the topics
 LAG = "lag.{source}.json"  # how far a live source is behind its log
 NEXT_TIMES = "next.{source}.json"  # when the next row of each of its partitions came
 # Decisions: the first writer's holds.
-FIRST_PHASES = "course.json"  # the only file of earlier versions
-PHASES = "course-{number}.json"  # where sources go: more history, or the live log
+FIRST_PHASES = "phases.json"  # the only file of earlier versions
+PHASES = "phases-{number}.json"  # where sources go: more history, or the live log
 SLICES = "slices"  # a folder per source, a file per decided slice
 READING_LISTS = "requests"  # a folder per source, a file per slice of a feed
 
@@ -77,9 +77,9 @@ class RunFolder:
         """Where folds keep their state, as a URI."""
         return (self.checkpoint / "folds").absolute().as_uri()
 
-    def table(self, source: str, leg: int = 0) -> Path:
-        """The pinned metadata of a source's table, for one leg of history."""
-        return self.path / "tables" / (f"{source}@{leg}.json" if leg else f"{source}.json")
+    def table(self, source: str, phase: int = 0) -> Path:
+        """The pinned metadata of a source's table, for one phase of history."""
+        return self.path / "tables" / (f"{source}@{phase}.json" if phase else f"{source}.json")
 
     def write_manifest(self, manifest: Manifest) -> None:
         """Once, before the run starts."""

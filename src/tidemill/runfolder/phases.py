@@ -1,7 +1,7 @@
-"""The course of a run: its manifest, and what it decided since about history and the live log.
+"""The phases of a run: its manifest, and what it decided since about history and the live log.
 
 A run into the live log may find that the archive has grown beyond what was pinned: then another
-leg of history is laid on, else it goes live. Only the run's driver decides, one decision after the
+phase of history is added, else it goes live. Only the run's driver decides, one decision after the
 other, each written whole before any source can act on it.
 """
 
@@ -11,7 +11,7 @@ import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from tidemill.planning.manifest import Leg, Manifest, leg_from
+from tidemill.planning.manifest import HistoryPhase, Manifest, phase_from
 from tidemill.runfolder.folder import FIRST_PHASES, PHASES, RunFolder
 from tidemill.runfolder.offset_log import latest_entry
 from tidemill.storage.location import Location
@@ -19,14 +19,14 @@ from tidemill.storage.location import Location
 
 @dataclass(frozen=True)
 class Extension:
-    """One more leg of history for every source."""
+    """One more phase of history for every source."""
 
     boundaries: tuple[int, ...]
-    legs: dict[str, Leg]
+    phases: dict[str, HistoryPhase]
 
 
 @dataclass(frozen=True)
-class Course:
+class HistoryPhases:
     """Where the sources of a run go."""
 
     manifest: Manifest
@@ -48,29 +48,29 @@ class Course:
         """Whether the run begins with history."""
         return len(self.manifest.boundaries) > 1
 
-    def legs(self, source: str) -> list[Leg]:
-        """The source's legs of history in order; empty for a run that has an end."""
-        first = self.manifest.sources[source].leg
+    def phases(self, source: str) -> list[HistoryPhase]:
+        """The source's phases of history in order; empty for a run that has an end."""
+        first = self.manifest.sources[source].phase
         if first is None:
             return []
-        return [first, *(extension.legs[source] for extension in self.extensions)]
+        return [first, *(extension.phases[source] for extension in self.extensions)]
 
     def frontiers(self, source: str) -> tuple[int, ...]:
         """The frontiers of the source that are planned."""
-        legs = self.legs(source)
-        if not legs:
+        phases = self.phases(source)
+        if not phases:
             return self.manifest.frontiers
         lists = [self.manifest.boundaries, *(found.boundaries for found in self.extensions)]
         edges = [lists[0][0]]
-        for boundaries, leg in zip(lists, legs, strict=True):
-            edges += [b for b in leg.boundaries or boundaries if edges[-1] < b < leg.seam]
-            edges += [leg.seam] if leg.seam > edges[-1] else []
+        for boundaries, phase in zip(lists, phases, strict=True):
+            edges += [b for b in phase.boundaries or boundaries if edges[-1] < b < phase.seam]
+            edges += [phase.seam] if phase.seam > edges[-1] else []
         return tuple(edges)
 
-    def leg_before(self, source: str, frontier: int) -> int:
-        """Which leg a slice that ends at this frontier lies in."""
-        legs = self.legs(source)
-        return next((n for n, leg in enumerate(legs) if frontier <= leg.seam), 0)
+    def phase_before(self, source: str, frontier: int) -> int:
+        """Which phase a slice that ends at this frontier lies in."""
+        phases = self.phases(source)
+        return next((n for n, phase in enumerate(phases) if frontier <= phase.seam), 0)
 
     def seams(self) -> dict[str, int]:
         """Where each source leaves history, as far as it is decided."""
@@ -91,33 +91,33 @@ class Course:
         return {source: self.frontiers(source) for source in self.manifest.sources}
 
 
-def read_course(run: Path, manifest: Manifest) -> Course:
-    """The course as it is now: the last decision has all that were made before it."""
-    course = _read(Location.of(run) / FIRST_PHASES, manifest) or Course(manifest)
-    while (found := _read(_place(run, course.decisions + 1), manifest)) is not None:
-        course = found
-    return course
+def read_phases(run: Path, manifest: Manifest) -> HistoryPhases:
+    """The phases as they are now: the last decision has all that were made before it."""
+    history = _read(Location.of(run) / FIRST_PHASES, manifest) or HistoryPhases(manifest)
+    while (found := _read(_place(run, history.decisions + 1), manifest)) is not None:
+        history = found
+    return history
 
 
-def write_course(run: Path, course: Course) -> Course:
-    """Put a decision in force; returns the course that holds.
+def write_phases(run: Path, history: HistoryPhases) -> HistoryPhases:
+    """Put a decision in force; returns the phases that hold.
 
     The driver alone decides. A decision is made once: where a driver that woke up late decides
     what its successor has decided already, the successor's decision holds.
     """
     value = {
-        "extensions": [asdict(extension) for extension in course.extensions],
-        "switched": course.switched,
+        "extensions": [asdict(extension) for extension in history.extensions],
+        "switched": history.switched,
     }
-    _place(run, course.decisions).write_first(json.dumps(value))
-    return read_course(run, course.manifest)
+    _place(run, history.decisions).write_first(json.dumps(value))
+    return read_phases(run, history.manifest)
 
 
 def _place(run: Path, number: int) -> Location:
     return Location.of(run) / PHASES.format(number=number)
 
 
-def _read(place: Location, manifest: Manifest) -> Course | None:
+def _read(place: Location, manifest: Manifest) -> HistoryPhases | None:
     try:
         value = json.loads(place.read_text())
     except FileNotFoundError:
@@ -125,8 +125,8 @@ def _read(place: Location, manifest: Manifest) -> Course | None:
     extensions = tuple(
         Extension(
             tuple(found["boundaries"]),
-            {source: leg_from(leg) for source, leg in found["legs"].items()},
+            {source: phase_from(phase) for source, phase in found["phases"].items()},
         )
         for found in value["extensions"]
     )
-    return Course(manifest, extensions, value["switched"])
+    return HistoryPhases(manifest, extensions, value["switched"])

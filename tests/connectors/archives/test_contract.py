@@ -21,7 +21,7 @@ from tidemill.connectors.archives.opening import (
 from tidemill.connectors.pieces import Piece
 from tidemill.errors import ConfigError
 from tidemill.planning.manifest import ArchivePin, SourcePin
-from tidemill.planning.plan import BackfillRequest
+from tidemill.planning.plan import RunRequest
 from tidemill.planning.statistics import Extent
 from tidemill.runtime.plans.pinning import pin_source
 from tidemill.types import BEGINNING, FOREVER, TimeRange
@@ -98,7 +98,7 @@ def loaded(folder: Path):
 
 def test_an_archive_of_a_package_is_pinned_kept_and_read(tmp_path, installed):
     config = loaded(tmp_path)
-    request = BackfillRequest("shows", TimeRange(BEGINNING, FOREVER))
+    request = RunRequest("shows", TimeRange(BEGINNING, FOREVER))
     pin = pin_source(config, None, "shows", "plays", request)
     assert pin.archive == ArchivePin("tape", "shelf", 3)
     assert archive_of(pin.archive).describe(pin.archive) == "3 reels"

@@ -21,7 +21,7 @@ from tidemill.planning.offsets import Offset
 from tidemill.reading.sidefile import Counts, read_side_files, side_name
 from tidemill.reading.task import SliceTask, read_task
 from tidemill.rows.columns import INGEST_TIME, OFFSET, PARTITION, needed_columns, stream_schema
-from tidemill.runfolder.decided_slices import Ledger
+from tidemill.runfolder.decided_slices import DecidedSlices
 from tidemill.types import MILLISECOND, SECOND
 
 BEGIN = 1_767_225_600 * SECOND
@@ -119,16 +119,16 @@ class Feed:
             SlicesPlace(run, "views", pin, self.schema, {"client": {}, "root": root.as_uri()}, {})
         )
         self.slices.__dict__["log"] = topic
-        self.ledger = Ledger(run, "views")
+        self.decided_slices = DecidedSlices(run, "views")
         self.at = Offset("views", begin, {str(n): 0 for n in range(len(topic.partitions))})
         self.counts = Counts()
         self.passed: list[tuple[Offset, Offset, list[dict[str, Any]], list[dict[str, Any]]]] = []
 
     def decide(self, widest: int = WIDE, rate: int | None = None) -> Offset | None:
-        known = self.ledger.after(self.at.frontier)
+        known = self.decided_slices.after(self.at.frontier)
         if known is None:
             known = self.slices.decide(self.at, widest, rate)
-            known = known and self.ledger.decide(self.at.frontier, known)
+            known = known and self.decided_slices.decide(self.at.frontier, known)
         return known
 
     def step(self, widest: int = WIDE, tasks: int = 2) -> bool:

@@ -101,14 +101,14 @@ def test_an_installed_log_goes_through_every_step(config, installed, tmp_path):
     pin = pin_live(loaded, None, "plays", request, loaded.config.pipelines["plain"].trigger)
     assert home_of(pin.live).show(pin.live) == f"the lines of {tmp_path / 'plays.jsonl'}"
     pins = place(loaded, None, Beginning.EARLIEST, {"plays": pin}, now)
-    leg, schema = pins["plays"].leg, log_schema(pin)
-    assert leg.seam == (now - 60 * SECOND) // 1_000 * 1_000
-    assert leg.positions == 0 and log_risks(loaded, pins) == ()
+    phase, schema = pins["plays"].phase, log_schema(pin)
+    assert phase.seam == (now - 60 * SECOND) // 1_000 * 1_000
+    assert phase.positions == 0 and log_risks(loaded, pins) == ()
     settings = live_home(loaded, "plays").settings(loaded, "plays")
     run = tmp_path / "run"
     run.mkdir()
     slices = home_of(pin.live).slices(SlicesPlace(run, "plays", pin, schema, settings, {}))
-    start, seen = Offset("plays", leg.seam, leg.positions), []
+    start, seen = Offset("plays", phase.seam, phase.positions), []
     while start.frontier < now - 5 * SECOND:
         end = slices.find_end(start, 5 * SECOND, None)
         slices.prove(start)

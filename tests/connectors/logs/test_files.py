@@ -263,7 +263,7 @@ def test_lists_are_forgotten_with_their_slices(tmp_path):
         yard.ask(f"{n}.json", times(n), first=n)
         yard.later()
         yard.feed.step()
-    yard.feed.ledger.forget(yard.feed.passed[3][0].frontier)
+    yard.feed.decided_slices.forget(yard.feed.passed[3][0].frontier)
     yard.ask("5.json", times(5), first=5)
     yard.later()
     yard.feed.step()

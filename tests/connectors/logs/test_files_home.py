@@ -17,7 +17,7 @@ from tidemill.connectors.logs.contract import live_home, open_log
 from tidemill.connectors.logs.files.home import FeedPin, FilesLive
 from tidemill.errors import ConfigError, PlanError
 from tidemill.planning.feed import EASE
-from tidemill.planning.manifest import Leg, SourcePin, _source_pin
+from tidemill.planning.manifest import HistoryPhase, SourcePin, _source_pin
 from tidemill.planning.plan import Beginning
 from tidemill.planning.requests import run_request
 from tidemill.runfolder.folder import RunFolder
@@ -156,7 +156,7 @@ def test_a_run_is_past_a_moment_when_its_requests_are_done(tmp_path):
 
 def test_a_plan_shows_a_feed_as_what_it_is(tmp_path):
     """Not "0 files", nor "the tail of" anything."""
-    found = replace(pin(loaded(tmp_path)), leg=Leg(0, positions={"0": 3, "1": 7}))
+    found = replace(pin(loaded(tmp_path)), phase=HistoryPhase(0, positions={"0": 3, "1": 7}))
     out = Console(file=StringIO(), width=200)
     _show_source(out, "views", found, "not known")
     shown = out.file.getvalue()

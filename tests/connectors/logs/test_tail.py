@@ -14,7 +14,7 @@ from pyiceberg.table import Table
 
 from tests.connectors.archives.archives import START as HOUR_START
 from tests.connectors.archives.archives import open_local, pin_of, rewrite_as_one
-from tidemill.archive.progress import Reached, to_summary
+from tidemill.archive.progress import ArchiveProgress, to_summary
 from tidemill.connectors.logs.contract import SlicesPlace
 from tidemill.connectors.logs.tail import slices as tail
 from tidemill.connectors.logs.tail.slices import TailSlices
@@ -72,7 +72,7 @@ class Follower:
              pa.array(at, SCHEMA.field("event").type), pa.array(["DE", "FR"][n % 2] for n in ids)],
             schema=SCHEMA,
         )  # fmt: skip
-        said = {} if frontier is None else to_summary({0: Reached(self.rows, frontier)})
+        said = {} if frontier is None else to_summary({0: ArchiveProgress(self.rows, frontier)})
         self.table.append(rows, snapshot_properties=said)
         return ids
 

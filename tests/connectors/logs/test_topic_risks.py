@@ -54,7 +54,7 @@ def test_a_broker_that_does_not_say_it_is_told_of_and_stops_nothing(error):
 @pytest.mark.parametrize(
     ("pin", "log", "said"),
     [
-        (replace(PIN, keep_all=True), TopicLog, "may take the row where a live run called it"),
+        (replace(PIN, for_archive=True), TopicLog, "may take the row where a live run called it"),
         (PIN, FeedLog, "decide the order of requests"),
     ],
     ids=["archive", "feed"],

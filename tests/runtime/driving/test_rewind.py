@@ -121,7 +121,7 @@ def test_a_driver_that_dies_while_it_repeats_goes_back_a_batch(tmp_path):
 @pytest.mark.parametrize(("settled", "commits"), [(0, [0, 1, 2, 3, 4]), (1, [0, 1, 2, 3, 4, 5])])
 def test_before_a_recovery_has_met_its_cuts_the_last_batch_runs_again(tmp_path, settled, commits):
     log = Log(tmp_path, BATCHES, WATERMARKS, steps=({"a": 40 * MS, "b": 40 * MS},))
-    update_control(tmp_path, settled=settled)
+    update_control(tmp_path, steps_done=settled)
     prepare_start(log.folder, log.manifest)
     assert log.numbers("commits") == commits
     assert log.numbers("offsets") == [0, 1, 2, 3, 4, 5]

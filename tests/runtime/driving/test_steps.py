@@ -36,11 +36,11 @@ def test_all_sources_must_have_reached_it(tmp_path, at, settled):
     log = Log(tmp_path, at, [0] * len(at), steps=STEPS)
     watch, query = StepWatch(log.folder, log.manifest), Query()
     look(watch, query)
-    assert read_control(tmp_path).settled == 0, "Spark may still have a batch to make"
+    assert read_control(tmp_path).steps_done == 0, "Spark may still have a batch to make"
     query.left.set()
     look(watch, query)
-    assert read_control(tmp_path).settled == settled
-    assert StepWatch(log.folder, log.manifest)._settled == settled
+    assert read_control(tmp_path).steps_done == settled
+    assert StepWatch(log.folder, log.manifest)._steps_done == settled
 
 
 def test_a_query_that_ends_has_settled_nothing(tmp_path):
@@ -49,4 +49,4 @@ def test_a_query_that_ends_has_settled_nothing(tmp_path):
     query.left.set()
     look(watch, query)
     look(watch, query)
-    assert read_control(tmp_path).settled == 0
+    assert read_control(tmp_path).steps_done == 0

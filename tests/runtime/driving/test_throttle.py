@@ -7,12 +7,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from tidemill.planning.manifest import Leg, LivePin, Manifest, SourcePin
+from tidemill.planning.manifest import HistoryPhase, LivePin, Manifest, SourcePin
 from tidemill.planning.offsets import Offset
 from tidemill.reading.route import Route
 from tidemill.runfolder.control import read_control, read_released, update_control
 from tidemill.runfolder.folder import RunFolder
-from tidemill.runfolder.phases import Course, Extension, read_course, write_course
+from tidemill.runfolder.phases import Extension, HistoryPhases, read_phases, write_phases
 from tidemill.runtime.driving import throttle
 from tidemill.runtime.driving.throttle import Throttle
 from tidemill.types import FOREVER_MICROS
@@ -24,14 +24,14 @@ PLAN = Manifest(
     boundaries=(10, 20, 40, 50), sinks={}, late_table="", dead_table="", parallelism=1, shuffles=1,
     ends=False, rate=5,
     sources={
-        source: SourcePin(source, None, "e", "i", 0, 0, (), live=LIVE, leg=Leg(seam))
+        source: SourcePin(source, None, "e", "i", 0, 0, (), live=LIVE, phase=HistoryPhase(seam))
         for source, seam in SEAMS.items()
     },
 )  # fmt: skip
 ENDING = replace(
     PLAN,
     ends=True,
-    sources={source: replace(pin, live=None, leg=None) for source, pin in PLAN.sources.items()},
+    sources={source: replace(pin, live=None, phase=None) for source, pin in PLAN.sources.items()},
 )
 
 
@@ -47,8 +47,8 @@ class Run:
         self.restart()
 
     @property
-    def course(self) -> Course:
-        return read_course(self.folder.path, self.manifest)
+    def history(self) -> HistoryPhases:
+        return read_phases(self.folder.path, self.manifest)
 
     def restart(self) -> None:
         self.throttle = Throttle(self.folder, self.manifest)
@@ -93,7 +93,7 @@ def test_history_waits_for_the_rate_and_live_does_not(
     assert [run.wait(2.0), run.wait(2.0)] == [[30, 40], [30, 50]]
     assert run.wait(60.0) == [30, 50]
     assert read_control(tmp_path).released is not None, "more of history may be laid on"
-    write_course(tmp_path, replace(run.course, switched=True))
+    write_phases(tmp_path, replace(run.history, switched=True))
     run.take()
     assert read_control(tmp_path).released is None
 
@@ -101,8 +101,8 @@ def test_history_waits_for_the_rate_and_live_does_not(
 def test_what_is_laid_on_waits_too(tmp_path: Path, clock: SimpleNamespace) -> None:
     run = Run(tmp_path, PLAN, clock)
     assert [run.wait(2.0) for _ in range(4)][-1] == [30, 50]
-    legs = {source: Leg(80) for source in SEAMS}
-    write_course(tmp_path, replace(run.course, extensions=(Extension((30, 60, 80), legs),)))
+    phases = {source: HistoryPhase(80) for source in SEAMS}
+    write_phases(tmp_path, replace(run.history, extensions=(Extension((30, 60, 80), phases),)))
     assert run.take(rows=100) == [60, 60]
     assert [run.wait(15.0), run.wait(6.0)] == [[60, 60], [80, 80]]
 
@@ -129,14 +129,14 @@ def test_between_the_steps_of_a_lost_run_the_rate_holds(
     assert run.take() == [20, 20], "ten rows have not had their two seconds"
     assert run.wait(2.0) == [20, 40]
     assert run.wait(60.0) == [20, 40], "Spark may still have a batch to make"
-    update_control(tmp_path, settled=1)
+    update_control(tmp_path, steps_done=1)
     assert [run.take(), run.wait(60.0)] == [[30, 40], [30, 40]]
-    update_control(tmp_path, settled=2)
+    update_control(tmp_path, steps_done=2)
     assert run.wait(2.0) == [30, 50]
-    write_course(tmp_path, replace(run.course, switched=True))
+    write_phases(tmp_path, replace(run.history, switched=True))
     run.take()
     assert read_control(tmp_path).released is not None
-    update_control(tmp_path, settled=3)
+    update_control(tmp_path, steps_done=3)
     run.take()
     assert read_control(tmp_path).released is None
 

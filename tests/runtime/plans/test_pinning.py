@@ -6,7 +6,7 @@ import pytest
 
 from tidemill.config import load_config
 from tidemill.connectors.archives.parquet import ParquetReader
-from tidemill.planning.plan import BackfillRequest
+from tidemill.planning.plan import RunRequest
 from tidemill.runtime.plans.pinning import pin_source
 from tidemill.types import FOREVER, TimeRange
 
@@ -26,7 +26,7 @@ def test_parquet_is_found_in_any_folder(tmp_path, folder):
     rows = pa.table({"at": pa.array([0], pa.timestamp("us", "UTC"))})
     pq.write_table(rows, base / "my archive" / "a.parquet")
     loaded = load_config(base / "tidemill.yaml")
-    request = BackfillRequest("shows", TimeRange(datetime(2026, 1, 1, tzinfo=UTC), FOREVER))
+    request = RunRequest("shows", TimeRange(datetime(2026, 1, 1, tzinfo=UTC), FOREVER))
     pin = pin_source(loaded, None, "shows", "plays", request)
     assert [file["path"] for file in pin.archive.facts["files"]] == ["a.parquet"]
     assert ParquetReader(pin).schema() == rows.schema

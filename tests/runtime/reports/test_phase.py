@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 
 from tidemill.cli.render import _lag_text
-from tidemill.planning.manifest import Leg, LivePin, Manifest, SourcePin
+from tidemill.planning.manifest import HistoryPhase, LivePin, Manifest, SourcePin
 from tidemill.planning.offsets import Offset
 from tidemill.runfolder.folder import RunFolder
 from tidemill.runfolder.lag import Lag, write_lag, write_times, write_waiting
-from tidemill.runfolder.phases import Course, write_course
+from tidemill.runfolder.phases import HistoryPhases, write_phases
 from tidemill.runtime.registry import RunTotals
 from tidemill.runtime.reports.phase import Phase, read_phase
 from tidemill.types import SECOND
@@ -33,7 +33,8 @@ def manifest(now):
     return Manifest(
         run="r", pipeline="p", mode="hybrid", config="", fingerprint="", created=now,
         output=(0, now), boundaries=(begin, now - 1_800 * SECOND, now - 600 * SECOND),
-        sources={name: replace(PIN, leg=Leg(seam)) for name, seam in seams.items()}, sinks={},
+        sources={name: replace(PIN, phase=HistoryPhase(seam)) for name, seam in seams.items()},
+        sinks={},
         late_table="", dead_table="", parallelism=1, shuffles=1, ends=False,
     )  # fmt: skip
 
@@ -72,18 +73,18 @@ def test_an_offset_log_that_cannot_be_read_leaves_what_is_committed(tmp_path, ma
 
 
 def test_a_source_that_waits_at_its_seam_says_so_until_history_goes_on(tmp_path, manifest, now):
-    seams = Course(manifest).seams()
+    seams = HistoryPhases(manifest).seams()
     enter(tmp_path, 0, **seams)
     write_waiting(tmp_path, "plays", seams["plays"], "no broker")
     waits = phase_of(tmp_path, manifest, seams["ads"])
     assert (waits.name, waits.lags["plays"].waiting) == ("history", "no broker")
     assert waits.history("plays") is None and waits.lags["ads"].waiting is None
-    write_lag(tmp_path, "plays", Lag(now, seams["plays"] - 1, waiting="of an earlier leg"))
+    write_lag(tmp_path, "plays", Lag(now, seams["plays"] - 1, waiting="of an earlier phase"))
     assert phase_of(tmp_path, manifest, seams["ads"]).lags["plays"].waiting is None
 
 
 def test_live_says_rows_and_seconds_of_every_partition(tmp_path, manifest, now):
-    write_course(tmp_path, Course(manifest, switched=True))
+    write_phases(tmp_path, HistoryPhases(manifest, switched=True))
     lag = Lag(now, now - 9 * SECOND, {"0": 1_200, "1": 3, "2": 0})
     write_lag(tmp_path, "plays", lag)
     write_times(tmp_path, "plays", lag.frontier, {"1": now - 2 * SECOND})

@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 from tests.bad_input.shop import RANGE, Shop, events, expected, table
 from tidemill.errors import RunError
 from tidemill.project import Project, load
-from tidemill.runtime.spark.settings import settle, settled
+from tidemill.runtime.spark.settings import apply_settings, with_settings
 from tidemill.testing import MemoryLog, assert_same_rows, make_project, replay
 
 pytestmark = pytest.mark.spark
@@ -91,7 +91,7 @@ def test_a_session_that_was_told_otherwise_gives_the_same_rows(project, foreign)
 def test_what_the_yaml_does_not_say_has_spark_s_default(spark):
     spark.conf.set("spark.sql.caseSensitive", "true")
     try:
-        with settled(spark, {"spark.sql.mapKeyDedupPolicy": "LAST_WIN"}):
+        with with_settings(spark, {"spark.sql.mapKeyDedupPolicy": "LAST_WIN"}):
             assert spark.conf.get("spark.sql.caseSensitive") == "false"
             assert spark.conf.get("spark.sql.mapKeyDedupPolicy") == "LAST_WIN"
         assert spark.conf.get("spark.sql.caseSensitive") == "true"
@@ -102,7 +102,7 @@ def test_what_the_yaml_does_not_say_has_spark_s_default(spark):
 
 def test_of_two_runs_in_one_session_the_last_one_gives_it_back(foreign):
     key = "spark.sql.streaming.noDataMicroBatches.enabled"
-    first, second = settle(foreign, {}), settle(foreign, {})
+    first, second = apply_settings(foreign, {}), apply_settings(foreign, {})
     first()
     assert foreign.conf.get(key) == "true", "the second one may only just build its query"
     second()

@@ -11,12 +11,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.bad_input.shop import FROM, SCHEMA, T0, TO, YAML, Shop, events, table
-from tidemill.archive.progress import Reached, to_summary
+from tidemill.archive.progress import ArchiveProgress, to_summary
 from tidemill.connectors.sinks.iceberg.table import count_rows
 from tidemill.connectors.sinks.iceberg.tables import ensure_table
 from tidemill.connectors.sinks.stamp import BatchStamp
 from tidemill.errors import ConfigError, PlanError
-from tidemill.planning.plan import BackfillPlan
+from tidemill.planning.plan import RunPlan
 from tidemill.rows.verdict import SIDE_SCHEMA
 from tidemill.runfolder.folder import RunFolder
 from tidemill.runtime.registry import RunState
@@ -46,7 +46,7 @@ def put(shop: Shop, name: str, *moments: timedelta) -> None:
     made.append(pa.Table.from_pylist(rows, OUT))
 
 
-def backfill(shop: Shop, **options: object) -> BackfillPlan:
+def backfill(shop: Shop, **options: object) -> RunPlan:
     return shop.project.plan("sums", FROM, TO, **options)
 
 
@@ -190,7 +190,7 @@ def test_the_run_that_is_recovered_is_no_second_one(shop):
 def test_two_starts_at_once_see_each_other(shop):
     plans = [shop.project.plan_run("sums") for _ in range(4)]
 
-    def start(plan: BackfillPlan) -> bool:
+    def start(plan: RunPlan) -> bool:
         try:
             shop.project.prepare(plan)
         except PlanError:
@@ -232,7 +232,7 @@ def test_a_source_that_the_catalog_knows_by_another_name(shop):
 
 def test_a_sink_in_the_archive_of_another_stream(shop):
     put(shop, "events.clicks", 5 * HOUR)
-    reached = to_summary({0: Reached(1, 1, None, "id", "clicks")})
+    reached = to_summary({0: ArchiveProgress(1, 1, None, "id", "clicks")})
     shop.catalog.load_table("events.clicks").append(
         pa.Table.from_pylist([], OUT), snapshot_properties=reached
     )

@@ -14,7 +14,7 @@ from tidemill.connectors.sinks.iceberg.commit import BatchStamp
 from tidemill.connectors.sinks.iceberg.section import table_pin
 from tidemill.errors import PlanError
 from tidemill.planning.cuts import Cut
-from tidemill.planning.manifest import Leg, LivePin, Manifest, SourcePin
+from tidemill.planning.manifest import HistoryPhase, LivePin, Manifest, SourcePin
 from tidemill.planning.offsets import BatchOffsets
 from tidemill.rows.verdict import CLOCK, SIDE_SCHEMA
 from tidemill.runtime.starts.recovery import (
@@ -56,7 +56,7 @@ def test_a_late_row_after_a_batch_without_rows_moves_the_cut_of_every_table():
 
 def lost_plan() -> Manifest:
     live = LivePin("kafka", "topic", slack=0, max_rows=9, trigger=0)
-    pin = SourcePin("a", None, "e", "i", 0, 0, (), live=live, leg=Leg(100 * MS))
+    pin = SourcePin("a", None, "e", "i", 0, 0, (), live=live, phase=HistoryPhase(100 * MS))
     sinks = {name: table_pin(name, "{}", "t") for name in ("one", "two")}
     edges = tuple(at * MS for at in (5, 7, 9, 12, 18, 24, 40, 100))
     return manifest(
@@ -74,9 +74,11 @@ def test_one_source_is_held_so_that_the_batch_gets_the_watermark_it_had():
         {"a": 10 * MS, "b": 25 * MS},  # and 9 now, as it was at the step before
         NOW,
     )
-    legs = {name: [at // MS for at in pin.leg.boundaries] for name, pin in found.sources.items()}
-    assert legs == {"a": [4, 5, 10, 20], "b": [4, 5, 7, 9, 12, 15, 18, 24, 25]}
-    assert found.sources["a"].leg.positions == {"0": 3}
+    phases = {
+        name: [at // MS for at in pin.phase.boundaries] for name, pin in found.sources.items()
+    }
+    assert phases == {"a": [4, 5, 10, 20], "b": [4, 5, 7, 9, 12, 15, 18, 24, 25]}
+    assert found.sources["a"].phase.positions == {"0": 3}
     assert (found.recovers, found.discard) == ("r", lost.cuts)
 
 

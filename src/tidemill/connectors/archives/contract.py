@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyiceberg.catalog import Catalog
 
-    from tidemill.archive.progress import Reached
+    from tidemill.archive.progress import ArchiveProgress
     from tidemill.planning.manifest import ArchivePin, SourcePin
     from tidemill.planning.statistics import Extent
 
@@ -119,7 +119,7 @@ class Archive(ArchiveColumns):
 
     @classmethod
     def keep(cls, reader: ArchiveReader) -> bytes | None:
-        """What :meth:`reopen` needs beside the pin. None: nothing. Driver, once for each leg."""
+        """What :meth:`reopen` needs beside the pin. None: nothing. Driver, once for each phase."""
         del reader
         return None
 
@@ -162,7 +162,7 @@ class Archive(ArchiveColumns):
         return False
 
     @classmethod
-    def reached(cls, pin: ArchivePin, catalog: Catalog) -> dict[int, Reached]:
+    def reached(cls, pin: ArchivePin, catalog: Catalog) -> dict[int, ArchiveProgress]:
         """How far the pinned state follows its log, by partition; empty if it does not say so.
 
         A run can only go on live where this says it can, see :meth:`ArchiveColumns.as_table`.

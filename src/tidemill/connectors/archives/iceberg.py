@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 
-from tidemill.archive.progress import Reached, read_reached
+from tidemill.archive.progress import ArchiveProgress, read_progress
 from tidemill.config.archive import TableArchive
 from tidemill.connectors.archives.contract import Archive, ArchiveReader
 from tidemill.connectors.pieces import Piece
@@ -143,11 +143,11 @@ class IcebergArchive(TableArchive, Archive):
         return IcebergFacts(**pin.facts).table_uuid == table
 
     @classmethod
-    def reached(cls, pin: ArchivePin, catalog: Catalog) -> dict[int, Reached]:
+    def reached(cls, pin: ArchivePin, catalog: Catalog) -> dict[int, ArchiveProgress]:
         """As the summaries of the snapshots say it that 'tidemill archive run' committed."""
         table = load_table(catalog, pin.location, f"table {pin.location}")
         require_snapshot(table, pin)
-        return {} if pin.snapshot is None else read_reached(table.metadata, pin.snapshot)
+        return {} if pin.snapshot is None else read_progress(table.metadata, pin.snapshot)
 
     @classmethod
     def newest(cls, pin: ArchivePin, catalog: Catalog) -> ArchivePin:

@@ -41,10 +41,10 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyiceberg.catalog import Catalog
 
-    from tidemill.archive.progress import Reached
+    from tidemill.archive.progress import ArchiveProgress
     from tidemill.config.loader import LoadedConfig
     from tidemill.connectors.pieces import Piece, PieceReader
-    from tidemill.planning.manifest import Leg, LivePin, SourcePin
+    from tidemill.planning.manifest import HistoryPhase, LivePin, SourcePin
     from tidemill.planning.offsets import Offset
     from tidemill.planning.plan import Beginning
 
@@ -171,7 +171,7 @@ class Log(ABC):
     def first_positions(self, begin: Beginning, frontier: int) -> Json:
         """Where a run enters the log whose sources all begin at a frontier."""
 
-    def seam(self, reached: Mapping[int, Reached], clock: int) -> Leg:
+    def seam(self, reached: Mapping[int, ArchiveProgress], clock: int) -> HistoryPhase:
         """History up to its end in the pinned snapshot of the archive; the log goes on there.
 
         ``reached`` is what the snapshot says of the log; empty if it says nothing.
@@ -183,9 +183,9 @@ class Log(ABC):
             fix="leave --from out",
         )
 
-    def require_seam(self, leg: Leg) -> None:
+    def require_seam(self, phase: HistoryPhase) -> None:
         """The log must still hold what comes right after the archive. Never a gap."""
-        del leg
+        del phase
 
     def check_beside(self, streams: int) -> None:
         """Refuse what the log cannot be as one of so many streams of a run."""

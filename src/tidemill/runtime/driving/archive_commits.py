@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from tidemill.archive.progress import Reached, read_reached
+from tidemill.archive.progress import ArchiveProgress, read_progress
 from tidemill.connectors.logs.contract import home_of
-from tidemill.connectors.sinks.iceberg.commit import Followed
+from tidemill.connectors.sinks.iceberg.commit import LogProgress
 from tidemill.connectors.sinks.iceberg.table import IcebergTable, files_of
 from tidemill.reading.sidefile import Counts
 from tidemill.runtime.driving.committer import Batch, Committer
@@ -51,7 +51,7 @@ class FollowedLog:
         self._newest: dict[str, int] | None = None  # ingest time by partition
         self._said = 0  # the frontier of the last commit
 
-    def follow(self, name: str, batch: Batch) -> Followed | None:
+    def follow(self, name: str, batch: Batch) -> LogProgress | None:
         """What the commit of a batch says of the log; None if its source has no positions yet."""
         end, counts = batch.now.ends.get(name), batch.sides.get(name, Counts())
         live = self.pin.live
@@ -62,19 +62,21 @@ class FollowedLog:
             newest[number] = max(moment, newest.get(number, moment))
         log = home_of(live)
         reached = {
-            number: Reached(at, end.frontier, newest.get(str(number)), live.topic, live.location)
+            number: ArchiveProgress(
+                at, end.frontier, newest.get(str(number)), live.topic, live.location
+            )
             for number, at in log.offsets(end.positions).items()
         }
         first = batch.before.ends[name] if batch.before else self.route.first()
         begin = log.offsets(self.route.placed(first).positions)
         gaps = {int(number): found for number, found in counts.gaps.items()}
-        return Followed(reached, begin, gaps)
+        return LogProgress(reached, begin, gaps)
 
     def _newest_times(self) -> dict[str, int]:
         """The newest ingest times of the archive, at first as its table tells them."""
         if self._newest is None:
             table = self.table.existing()
-            known = {} if table is None else read_reached(table.metadata)
+            known = {} if table is None else read_progress(table.metadata)
             self._newest = {
                 str(number): found.ingest
                 for number, found in known.items()
@@ -82,7 +84,7 @@ class FollowedLog:
             }
         return self._newest
 
-    def is_quiet(self, followed: Followed) -> bool:
+    def is_quiet(self, followed: LogProgress) -> bool:
         """A log without new rows is not worth a commit each time: its frontier is said at times."""
         frontier = min(found.frontier for found in followed.reached.values())
         stands = all(

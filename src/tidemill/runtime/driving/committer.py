@@ -115,7 +115,10 @@ class Committer:
         sync_files(
             [
                 entry_path(self.folder.checkpoint, batch),
-                *(self._routes[each.source].ledger.path(each.start.frontier) for each in taken),
+                *(
+                    self._routes[each.source].decided_slices.path(each.start.frontier)
+                    for each in taken
+                ),
             ]
         )
 

@@ -20,7 +20,7 @@ from tidemill.reading.slicing import Slicing
 from tidemill.runfolder.control import update_control
 from tidemill.runfolder.folder import SPARK_LOG
 from tidemill.runfolder.lease import hold_lease, is_watched, record_jvm
-from tidemill.runfolder.phases import read_course
+from tidemill.runfolder.phases import read_phases
 from tidemill.runtime.code.sameness import require_same
 from tidemill.runtime.driving.archive_commits import ArchiveCommitter
 from tidemill.runtime.driving.committer import Committer
@@ -32,7 +32,7 @@ from tidemill.runtime.driving.seam import SeamWatch
 from tidemill.runtime.driving.signals import STOPPING, on_signals
 from tidemill.runtime.registry import BatchRecord, Registry, RunState
 from tidemill.runtime.spark.session import build_session, end_jvm, run_settings, stop_session
-from tidemill.runtime.spark.settings import settle
+from tidemill.runtime.spark.settings import apply_settings
 from tidemill.runtime.starts.standing import require_checkpoint
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ def _drive(
     sinks, sides = open_sinks(run), open_sides(run)
     places = {**{sink.place: sink for sink in sinks.values()}, **sides}
     stamps = require_checkpoint(manifest, work.folder, places, registry)
-    if not read_course(work.folder.path, manifest).is_live:
+    if not read_phases(work.folder.path, manifest).is_live:
         for pin in manifest.sources.values():
             open_reader(pin, catalog)  # what is pinned must still be there
     for sink in sinks.values():
@@ -142,7 +142,7 @@ def _drive(
     record_jvm(work.folder.path, spark.sparkContext._gateway.proc.pid)
     more = run_settings(manifest.shuffles, manifest.keep_batches)
     pinned = meaning(config.conf) if manifest.settings is None else manifest.settings
-    give_back = settle(spark, pinned, more)
+    give_back = apply_settings(spark, pinned, more)
     try:
         slicings = {source: Slicing(work.options(source)) for source in manifest.sources}
         archives = {name: slicing.archive for name, slicing in slicings.items()}

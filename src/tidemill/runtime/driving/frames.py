@@ -13,10 +13,10 @@ from tidemill.errors import RunError, nearest
 from tidemill.folds.building import building
 from tidemill.folds.packing import PACK_TIME, PACKED, Pack
 from tidemill.folds.runner import Delivery, Place
-from tidemill.folds.watermark import Clock
-from tidemill.reading.marks import lifted_stream, marked_stream
+from tidemill.folds.watermark import FoldWatermark
+from tidemill.reading.marks import marked_stream, transformed_stream
 from tidemill.reading.options import SourceOptions
-from tidemill.reading.transform import Lifting
+from tidemill.reading.transform import ReaderTransform
 from tidemill.rows.columns import MARK, stream_schema
 from tidemill.runtime.code.analyst import call_pipeline
 
@@ -50,11 +50,13 @@ class Work:
             log={} if home is None else home.settings(loaded, pin.stream),
         )
 
-    def lift(self, spark: SparkSession, source: str, columns: list[str], pack: Pack) -> DataFrame:
+    def read_packed(
+        self, spark: SparkSession, source: str, columns: list[str], pack: Pack
+    ) -> DataFrame:
         """A source's rows as packs for the one fold that reads it."""
         pin = self.manifest.sources[source]
-        lifting = Lifting(pack, tuple(columns), PACKED, pin.event_time, PACK_TIME)
-        return lifted_stream(spark, pin, lifting, self.options(source), self.manifest.spare)
+        transform = ReaderTransform(pack, tuple(columns), PACKED, pin.event_time, PACK_TIME)
+        return transformed_stream(spark, pin, transform, self.options(source), self.manifest.spare)
 
     def written(
         self, spark: SparkSession, source: str, archive: pa.Schema, target: Destination
@@ -62,8 +64,10 @@ class Work:
         """A source whose readers write their rows into its sink: what they tell of it."""
         pin = self.manifest.sources[source]
         columns = tuple(name for name in stream_schema(pin, archive).names if name != MARK)
-        lifting = Lifting(BatchWriter({source: target}), columns, RESULT, pin.event_time, PACK_TIME)
-        told = lifted_stream(spark, pin, lifting, self.options(source), self.manifest.spare)
+        transform = ReaderTransform(
+            BatchWriter({source: target}), columns, RESULT, pin.event_time, PACK_TIME
+        )
+        told = transformed_stream(spark, pin, transform, self.options(source), self.manifest.spare)
         return told.drop(PACK_TIME)
 
     def places(self) -> dict[str, Place]:
@@ -75,9 +79,9 @@ class Work:
                 self.folder.checkpoint.absolute().as_uri(),
                 self.folder.state,
                 manifest.buckets,
-                Clock(lateness, pin.behind, pin.native, manifest.spare),
+                FoldWatermark(lateness, pin.behind, pin.native, manifest.spare),
                 manifest.run,
-                pin.settle,
+                pin.reshuffle,
                 pin.reads,
                 pin.gives,
             )
@@ -112,7 +116,7 @@ def build_frame(
         for source, pin in manifest.sources.items()
     }
     deliver = Delivery(BatchWriter(targets), RESULT_DDL)
-    with building(work.places(), partial(work.lift, spark), deliver):
+    with building(work.places(), partial(work.read_packed, spark), deliver):
         outputs = call_pipeline(pipeline, frames)
     for name in manifest.sinks:
         if name not in outputs:

@@ -100,7 +100,7 @@ def prepare_start(folder: RunFolder, manifest: Manifest) -> None:
     if not numbers:
         return
     last, entries = numbers[-1], _entries(folder, manifest)
-    is_recovering = read_control(folder.path).settled < len(manifest.steps)
+    is_recovering = read_control(folder.path).steps_done < len(manifest.steps)
     if is_recovering or max(entries) > last:
         possible = [
             n

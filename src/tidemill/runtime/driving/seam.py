@@ -17,7 +17,7 @@ from tidemill.iceberg.catalog import open_catalog
 from tidemill.planning.slices import DEFAULT_SLICE_ROWS, cut_by_rows
 from tidemill.runfolder.lag import write_waiting
 from tidemill.runfolder.offset_log import latest_entry, oldest_entry
-from tidemill.runfolder.phases import Course, Extension, read_course, write_course
+from tidemill.runfolder.phases import Extension, HistoryPhases, read_phases, write_phases
 from tidemill.runtime.plans.liveplan import archive_progress
 from tidemill.types import from_micros
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
 
     from tidemill.config.loader import LoadedConfig
-    from tidemill.planning.manifest import Leg, Manifest, SourcePin
+    from tidemill.planning.manifest import HistoryPhase, Manifest, SourcePin
     from tidemill.runfolder.folder import RunFolder
 
 _LOG = logging.getLogger(__name__)
@@ -39,7 +39,7 @@ class SeamWatch:
     def __init__(self, loaded: LoadedConfig, folder: RunFolder, manifest: Manifest) -> None:
         """Nothing is opened before a seam is reached."""
         self.loaded, self.folder, self.manifest = loaded, folder, manifest
-        self._course = read_course(folder.path, manifest)
+        self._history = read_phases(folder.path, manifest)
         self._looked = 0.0
         self._released = False
 
@@ -48,21 +48,21 @@ class SeamWatch:
         if self._released or time.monotonic() - self._looked < _PAUSE:
             return
         self._looked = time.monotonic()
-        if self._course.is_live:
+        if self._history.is_live:
             self._let_go()
             return
         entry = latest_entry(self.folder.checkpoint)
         if entry is None:
             return
         reached = entry.slowest()
-        if all(reached.get(name, 0) >= seam for name, seam in self._course.seams().items()):
+        if all(reached.get(name, 0) >= seam for name, seam in self._history.seams().items()):
             try:
-                decided = self._decide(self._course)
+                decided = self._decide(self._history)
             except LogAway as away:
                 for name, frontier in reached.items():
                     write_waiting(self.folder.path, name, frontier, str(away))
                 return
-            self._course = write_course(self.folder.path, decided)
+            self._history = write_phases(self.folder.path, decided)
 
     def _let_go(self) -> None:
         """Unpin history when no rewind can lead back to it: from then on it costs nothing."""
@@ -76,40 +76,46 @@ class SeamWatch:
                     archive_of(pin.archive).release(pin.archive, catalog, self.manifest.run)
             self._released = True
 
-    def _decide(self, course: Course) -> Course:
+    def _decide(self, history: HistoryPhases) -> HistoryPhases:
         catalog = open_catalog(self.loaded)
         clock = time.time_ns() // 1_000  # before the snapshots are chosen
         pins = {name: self._current(catalog, pin) for name, pin in self.manifest.sources.items()}
         reached = {name: archive_progress(catalog, pin) for name, pin in pins.items()}
         # A table that does not say how far it is complete is followed by its snapshots, live: only
         # there rows are found that came behind what the clock allowed.
-        legs = {
+        phases = {
             name: open_log(self.loaded, pin, catalog).seam(reached[name], clock)
             for name, pin in pins.items()
             if reached[name]
         }
-        seams = course.seams()
-        if any(leg.seam - seams[name] > self.manifest.misalignment for name, leg in legs.items()):
-            return self._extend(catalog, course, pins, legs)
+        seams = history.seams()
+        if any(
+            phase.seam - seams[name] > self.manifest.misalignment for name, phase in phases.items()
+        ):
+            return self._extend(catalog, history, pins, phases)
         for name, pin in self.manifest.sources.items():
             log = open_log(self.loaded, pin, catalog)
             log.look()
-            log.require_seam(course.legs(name)[-1])
+            log.require_seam(history.phases(name)[-1])
         _LOG.info("run %s goes live at %s", self.manifest.run, seams)
-        return replace(course, switched=True)
+        return replace(history, switched=True)
 
     def _current(self, catalog: Catalog, pin: SourcePin) -> SourcePin:
         assert pin.archive is not None
         return replace(pin, archive=archive_of(pin.archive).newest(pin.archive, catalog))
 
     def _extend(
-        self, catalog: Catalog, course: Course, pins: dict[str, SourcePin], legs: dict[str, Leg]
-    ) -> Course:
-        seams = course.seams()
-        known = {name: course.legs(name)[-1] for name in pins}
-        legs = known | {name: leg for name, leg in legs.items() if leg.seam > seams[name]}
-        number = len(course.extensions) + 1
-        low, high = min(seams.values()), max(leg.seam for leg in legs.values())
+        self,
+        catalog: Catalog,
+        history: HistoryPhases,
+        pins: dict[str, SourcePin],
+        phases: dict[str, HistoryPhase],
+    ) -> HistoryPhases:
+        seams = history.seams()
+        known = {name: history.phases(name)[-1] for name in pins}
+        phases = known | {name: phase for name, phase in phases.items() if phase.seam > seams[name]}
+        number = len(history.extensions) + 1
+        low, high = min(seams.values()), max(phase.seam for phase in phases.values())
         extents = []
         for name, pin in pins.items():
             if pin.archive is not None:
@@ -119,4 +125,4 @@ class SeamWatch:
         widest = from_micros(self.manifest.misalignment) - from_micros(0)
         boundaries = cut_by_rows((low, high), extents, DEFAULT_SLICE_ROWS, widest)
         _LOG.info("run %s reads history on to %s", self.manifest.run, from_micros(high))
-        return replace(course, extensions=(*course.extensions, Extension(boundaries, legs)))
+        return replace(history, extensions=(*history.extensions, Extension(boundaries, phases)))

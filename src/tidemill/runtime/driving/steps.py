@@ -26,20 +26,20 @@ class StepWatch:
     def __init__(self, folder: RunFolder, manifest: Manifest) -> None:
         """Go on after the steps that earlier drivers counted as done."""
         self.folder, self.steps = folder, manifest.steps
-        self._settled = read_control(folder.path).settled if self.steps else 0
+        self._steps_done = read_control(folder.path).steps_done if self.steps else 0
         self._idle = threading.Event()
         self._waiter: threading.Thread | None = None
 
     def look(self, query: StreamingQuery) -> None:
         """Count the next step if it is done. The driver calls this often; it never blocks."""
-        if self._settled >= len(self.steps) or (self._waiter and self._waiter.is_alive()):
+        if self._steps_done >= len(self.steps) or (self._waiter and self._waiter.is_alive()):
             return
         if self._idle.is_set():
             self._idle.clear()
-            self._settled += 1
-            update_control(self.folder.path, settled=self._settled)
+            self._steps_done += 1
+            update_control(self.folder.path, steps_done=self._steps_done)
             return
-        step, entry = self.steps[self._settled], committed_entry(self.folder.checkpoint)
+        step, entry = self.steps[self._steps_done], committed_entry(self.folder.checkpoint)
         reached = entry.slowest() if entry else {}
         if all(reached.get(source, 0) >= end for source, end in step.items()):
             self._waiter = threading.Thread(target=self._wait, args=(query,), daemon=True)

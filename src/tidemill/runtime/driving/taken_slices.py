@@ -54,4 +54,4 @@ def forget_slices(routes: Mapping[str, Route], checkpoint: Path, batch: int) -> 
     """
     oldest = oldest_entry(checkpoint) if batch else None
     for source, frontier in (oldest.slowest() if oldest else {}).items():
-        routes[source].ledger.forget(frontier)
+        routes[source].decided_slices.forget(frontier)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tidemill.runfolder.control import read_control, update_control
 from tidemill.runfolder.offset_log import latest_entry, read_batch
-from tidemill.runfolder.phases import Course, read_course
+from tidemill.runfolder.phases import HistoryPhases, read_phases
 
 if TYPE_CHECKING:
     from tidemill.planning.manifest import Manifest
@@ -50,19 +50,19 @@ class Throttle:
 
     def _released(self, rate: int) -> int | None:
         """Where sources may read to: one slice further once the rows so far have had their time."""
-        course = read_course(self.folder.path, self.manifest)
-        at = {name: self._at.get(name, course.frontiers(name)[0]) for name in course.seams()}
+        history = read_phases(self.folder.path, self.manifest)
+        at = {name: self._at.get(name, history.frontiers(name)[0]) for name in history.seams()}
         control = read_control(self.folder.path)
-        steps = self.manifest.steps[control.settled :]
+        steps = self.manifest.steps[control.steps_done :]
         held = {**control.sources, **(steps[0] if steps else {})}
-        following = _following(course, at, held)
-        if not following and course.is_live and not steps:
+        following = _following(history, at, held)
+        if not following and history.is_live and not steps:
             return None
         is_due = time.monotonic() - self._began >= self._rows / rate
         return min(following.values()) if following and is_due else min(at.values())
 
 
-def _following(course: Course, at: dict[str, int], held: dict[str, int]) -> dict[str, int]:
+def _following(history: HistoryPhases, at: dict[str, int], held: dict[str, int]) -> dict[str, int]:
     """The next frontier of each source; empty if all of history is read.
 
     A source that a limit or a recovery step holds back is left out: if the others were released
@@ -70,7 +70,7 @@ def _following(course: Course, at: dict[str, int], held: dict[str, int]) -> dict
     """
     found = {}
     for source, frontier in at.items():
-        following = next((f for f in course.frontiers(source) if f > frontier), None)
+        following = next((f for f in history.frontiers(source) if f > frontier), None)
         if following is not None and following <= held.get(source, following):
             found[source] = following
     return found

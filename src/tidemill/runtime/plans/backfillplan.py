@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tidemill.config.loader import LoadedConfig
     from tidemill.planning.analysis import PipelineFacts
     from tidemill.planning.manifest import SourcePin
-    from tidemill.planning.plan import BackfillRequest
+    from tidemill.planning.plan import RunRequest
     from tidemill.planning.ranges import Margins
     from tidemill.planning.statistics import SourceStatistics
     from tidemill.types import TimeRange
@@ -32,7 +32,7 @@ class BackfillSteps:
 
     loaded: LoadedConfig
     catalog: Catalog
-    request: BackfillRequest
+    request: RunRequest
 
     def pin(self, source: str) -> SourcePin:
         """What a source reads of history."""

@@ -10,7 +10,7 @@ from tidemill.config.places import table_of
 from tidemill.connectors.archives.opening import archive_of
 from tidemill.connectors.logs.contract import live_home, open_log
 from tidemill.errors import PlanError
-from tidemill.planning.manifest import Leg, SourcePin
+from tidemill.planning.manifest import HistoryPhase, SourcePin
 from tidemill.planning.plan import Beginning
 from tidemill.planning.ranges import Margins, find_margins
 from tidemill.runtime.plans.pinning import describe_source, pin_source
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
     from pyiceberg.catalog import Catalog
 
-    from tidemill.archive.progress import Reached
+    from tidemill.archive.progress import ArchiveProgress
     from tidemill.config.loader import LoadedConfig
     from tidemill.connectors.logs.contract import Log
     from tidemill.planning.analysis import PipelineFacts
-    from tidemill.planning.plan import BackfillRequest
+    from tidemill.planning.plan import RunRequest
     from tidemill.planning.statistics import SourceStatistics
 
 
@@ -36,7 +36,7 @@ class LiveSteps:
 
     loaded: LoadedConfig
     catalog: Catalog
-    request: BackfillRequest
+    request: RunRequest
     begin: Beginning
 
     def pin(self, source: str) -> SourcePin:
@@ -90,14 +90,14 @@ class LiveSteps:
 
 
 def _seams(pins: Mapping[str, SourcePin]) -> list[int]:
-    return [pin.leg.seam for pin in pins.values() if pin.leg is not None]
+    return [pin.phase.seam for pin in pins.values() if pin.phase is not None]
 
 
 def pin_live(
     loaded: LoadedConfig,
     catalog: Catalog,
     source: str,
-    request: BackfillRequest,
+    request: RunRequest,
     trigger: timedelta,
 ) -> SourcePin:
     """What a source reads, first of history if there is any, then live."""
@@ -132,33 +132,35 @@ def place(
     for log in logs.values():
         log.look_now()
     if begin is Beginning.HISTORY:
-        legs = {name: _seam_leg(catalog, log, clock) for name, log in logs.items()}
+        phases = {name: _seam_leg(catalog, log, clock) for name, log in logs.items()}
     else:
-        legs = _live_legs(begin, logs, clock)
+        phases = _live_phases(begin, logs, clock)
     return {
-        name: replace(pin, live=replace(logs[name].live, topic=logs[name].identity), leg=legs[name])
+        name: replace(
+            pin, live=replace(logs[name].live, topic=logs[name].identity), phase=phases[name]
+        )
         for name, pin in pins.items()
     }
 
 
-def _seam_leg(catalog: Catalog, log: Log, clock: int) -> Leg:
-    leg = log.seam(archive_progress(catalog, log.pin), clock)
-    log.require_seam(leg)
-    return leg
+def _seam_leg(catalog: Catalog, log: Log, clock: int) -> HistoryPhase:
+    phase = log.seam(archive_progress(catalog, log.pin), clock)
+    log.require_seam(phase)
+    return phase
 
 
-def archive_progress(catalog: Catalog, pin: SourcePin) -> Mapping[int, Reached]:
+def archive_progress(catalog: Catalog, pin: SourcePin) -> Mapping[int, ArchiveProgress]:
     """How far the pinned state of a source's archive follows the log; empty if nothing says."""
     assert pin.archive is not None
     return archive_of(pin.archive).reached(pin.archive, catalog)
 
 
-def _live_legs(begin: Beginning, logs: dict[str, Log], clock: int) -> dict[str, Leg]:
+def _live_phases(begin: Beginning, logs: dict[str, Log], clock: int) -> dict[str, HistoryPhase]:
     """One frontier for all sources; each enters its log at the first row that is not before it."""
     frontier = min(log.first_frontier(begin, clock) for log in logs.values())
     frontier = frontier // MILLISECOND * MILLISECOND
     return {
-        name: Leg(frontier, positions=log.first_positions(begin, frontier))
+        name: HistoryPhase(frontier, positions=log.first_positions(begin, frontier))
         for name, log in logs.items()
     }
 

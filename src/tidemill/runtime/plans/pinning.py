@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
 
     from tidemill.config.loader import LoadedConfig
-    from tidemill.planning.plan import BackfillRequest
+    from tidemill.planning.plan import RunRequest
 
 
 def pin_source(
-    loaded: LoadedConfig, catalog: Catalog, pipeline: str, source: str, request: BackfillRequest
+    loaded: LoadedConfig, catalog: Catalog, pipeline: str, source: str, request: RunRequest
 ) -> SourcePin:
     """Fix what a source reads of history. Columns are narrowed later, when the code is known."""
     pin = describe_source(loaded, pipeline, source, request)
@@ -44,7 +44,7 @@ def pin_source(
 
 
 def describe_source(
-    loaded: LoadedConfig, pipeline: str, source: str, request: BackfillRequest
+    loaded: LoadedConfig, pipeline: str, source: str, request: RunRequest
 ) -> SourcePin:
     """What the YAML says of a source, wherever its rows are."""
     settings = loaded.config.pipelines[pipeline].sources.get(source) or SourceConfig()
@@ -83,7 +83,7 @@ def _require_positions(pin: SourcePin, where: str) -> None:
 
 
 def _filter(
-    source: str, region: str | None, request: BackfillRequest, given: str | None, where: str
+    source: str, region: str | None, request: RunRequest, given: str | None, where: str
 ) -> str | None:
     """All filters of a source as one: the YAML's, --where, --region."""
     parts = [given] if given else []

@@ -17,7 +17,7 @@ from tidemill.errors import ConfigError, PlanError, nearest
 from tidemill.iceberg.catalog import open_metadata
 from tidemill.planning.allowlist import check_allowed
 from tidemill.planning.loops import check_loops
-from tidemill.planning.plan import BackfillPlan, BackfillRequest
+from tidemill.planning.plan import RunPlan, RunRequest
 from tidemill.planning.resources import shuffles
 from tidemill.planning.risks import (
     allowance_risks,
@@ -61,10 +61,10 @@ class _Opened:
 
 def make_plan(
     loaded: LoadedConfig,
-    request: BackfillRequest,
+    request: RunRequest,
     now: datetime,
     spark: SparkSession | None = None,
-) -> BackfillPlan:
+) -> RunPlan:
     """The dry run. ``now`` is frozen by the caller; Spark starts only for code not seen before."""
     config = require_pipeline(loaded, request.pipeline)
     # A setting that is no number is refused before Spark starts.
@@ -112,7 +112,7 @@ def make_plan(
         *expiry_risks(pins, snapshot_ages(catalog, pins, now)),
         *steps.risks(pins),
     )
-    return BackfillPlan(
+    return RunPlan(
         request=request,
         created=now,
         fingerprint=code,
@@ -157,7 +157,7 @@ def code_fingerprint(loaded: LoadedConfig, name: str) -> str:
 
 
 def _steps(
-    loaded: LoadedConfig, catalog: Catalog, request: BackfillRequest
+    loaded: LoadedConfig, catalog: Catalog, request: RunRequest
 ) -> BackfillSteps | LiveSteps:
     """The steps in which backfills and runs that go on live differ."""
     if request.live is None:
@@ -170,7 +170,7 @@ def _steps(
 def _open_sources(
     loaded: LoadedConfig,
     steps: BackfillSteps | LiveSteps,
-    request: BackfillRequest,
+    request: RunRequest,
     streams: tuple[str, ...],
 ) -> _Opened:
     pins, readers, columns = {}, {}, {}
@@ -186,7 +186,7 @@ def _open_sources(
     return _Opened(pins, readers, columns)
 
 
-def _check_filter_targets(request: BackfillRequest, streams: tuple[str, ...]) -> None:
+def _check_filter_targets(request: RunRequest, streams: tuple[str, ...]) -> None:
     for text in request.where:
         target = re.match(r"^(\w+):", text)
         if target and target[1] not in streams:
@@ -210,7 +210,7 @@ def _facts(
         return known.facts
     from tidemill.runtime.code.analyst import analyse
     from tidemill.runtime.spark.session import build_session
-    from tidemill.runtime.spark.settings import settled
+    from tidemill.runtime.spark.settings import with_settings
 
     session = spark or build_session(
         loaded.config.spark.model_copy(update={"master": "local[1]"}),
@@ -219,7 +219,7 @@ def _facts(
         log=_analysis_log(loaded.home),
     )
     try:
-        with settled(session, meaning(loaded.config.spark.conf)):
+        with with_settings(session, meaning(loaded.config.spark.conf)):
             # As in a run, code is imported when there is a session: UDFs ask for its settings.
             with watching() as again:
                 pipeline = load_pipeline(loaded, name)
@@ -285,7 +285,7 @@ def check_outputs(name: str, config: PipelineConfig, facts: PipelineFacts) -> No
 
 
 def _boundaries(
-    request: BackfillRequest,
+    request: RunRequest,
     config: PipelineConfig,
     span: tuple[int, int],
     statistics: dict[str, SourceStatistics],
@@ -300,7 +300,7 @@ def _boundaries(
     return cut_by_rows(span, extents, rows, config.max_misalignment)
 
 
-def describe_range(plan: BackfillPlan) -> str:
+def describe_range(plan: RunPlan) -> str:
     """One line about the input of a plan."""
     first, last = from_micros(plan.boundaries[0]), from_micros(plan.boundaries[-1])
     return (

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from tidemill.errors import RunError
 from tidemill.runfolder.lag import Lag, read_lag, with_times
 from tidemill.runfolder.offset_log import latest_entry
-from tidemill.runfolder.phases import Course, read_course
+from tidemill.runfolder.phases import HistoryPhases, read_phases
 from tidemill.types import SECOND, from_micros, show_instant
 
 if TYPE_CHECKING:
@@ -68,15 +68,15 @@ def read_phase(folder: RunFolder, manifest: Manifest, totals: RunTotals) -> Phas
     """The phase of a live run; None for a backfill, which has an end."""
     if manifest.ends:
         return None
-    course = read_course(folder.path, manifest)
-    seams = course.seams()
-    is_live = course.is_live and (totals.frontier or 0) >= min(seams.values())
+    history = read_phases(folder.path, manifest)
+    seams = history.seams()
+    is_live = history.is_live and (totals.frontier or 0) >= min(seams.values())
     lags = _live_lags(folder, manifest)
     if not is_live:
-        lags = {**_history_lags(folder, course, totals), **_beyond(lags, seams)}
+        lags = {**_history_lags(folder, history, totals), **_beyond(lags, seams)}
     return Phase(
         "live" if is_live else "history",
-        seams if course.has_history else {},
+        seams if history.has_history else {},
         lags,
         totals.clock + manifest.inherited,
     )
@@ -97,13 +97,13 @@ def _beyond(lags: dict[str, Lag], seams: dict[str, int]) -> dict[str, Lag]:
     return {source: lag for source, lag in lags.items() if lag.frontier >= seams[source]}
 
 
-def _history_lags(folder: RunFolder, course: Course, totals: RunTotals) -> dict[str, Lag]:
+def _history_lags(folder: RunFolder, history: HistoryPhases, totals: RunTotals) -> dict[str, Lag]:
     """How far each source is behind the clock while it reads history."""
     now, reached = time.time_ns() // 1_000, dict[str, int]()
     with suppress(OSError, ValueError, RunError):  # `status` shows what it can read
         entry = latest_entry(folder.checkpoint)
         reached = entry.slowest() if entry else {}
     return {
-        source: Lag(now, reached.get(source, totals.frontier or course.frontiers(source)[0]))
-        for source in course.manifest.sources
+        source: Lag(now, reached.get(source, totals.frontier or history.frontiers(source)[0]))
+        for source in history.manifest.sources
     }

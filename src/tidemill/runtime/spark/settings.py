@@ -42,7 +42,7 @@ _lock = threading.Lock()
 _sessions: WeakKeyDictionary[SparkSession, _InUse] = WeakKeyDictionary()
 
 
-def settle(
+def apply_settings(
     spark: SparkSession, pinned: Mapping[str, str], more: Mapping[str, str] | None = None
 ) -> Callable[[], None]:
     """Set what our promise needs, the ``pinned`` settings of the code's meaning, and ``more``.
@@ -72,9 +72,9 @@ def settle(
 
 
 @contextmanager
-def settled(spark: SparkSession, pinned: Mapping[str, str]) -> Iterator[None]:
-    """Like :func:`settle`, but only inside the block."""
-    restore = settle(spark, pinned)
+def with_settings(spark: SparkSession, pinned: Mapping[str, str]) -> Iterator[None]:
+    """Like :func:`apply_settings`, but only inside the block."""
+    restore = apply_settings(spark, pinned)
     try:
         yield
     finally:

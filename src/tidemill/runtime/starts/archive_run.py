@@ -11,14 +11,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tidemill.archive.progress import read_reached
+from tidemill.archive.progress import read_progress
 from tidemill.config.places import table_key, table_of
 from tidemill.connectors.archives.opening import log_schema
 from tidemill.connectors.logs.contract import live_home, open_log
 from tidemill.connectors.sinks.iceberg.section import table_pin
 from tidemill.errors import ConfigError, PlanError, nearest
 from tidemill.iceberg.catalog import open_catalog
-from tidemill.planning.manifest import Leg, Manifest, SourcePin
+from tidemill.planning.manifest import HistoryPhase, Manifest, SourcePin
 from tidemill.planning.plan import Beginning
 from tidemill.planning.resources import parallelism, shuffles
 from tidemill.runtime.spark.settings import local_cores
@@ -37,17 +37,17 @@ NAME = "archive"
 _WIDEST = 3_600_000_000
 
 
-def capture_name(streams: Sequence[str]) -> str:
+def archive_run_name(streams: Sequence[str]) -> str:
     """What the registry calls a run that follows these streams."""
     return f"{NAME}:{'+'.join(dict.fromkeys(streams))}"
 
 
-def capture_asked(trigger: timedelta) -> dict[str, str]:
+def archive_run_asked(trigger: timedelta) -> dict[str, str]:
     """What was asked for beside the streams, as a manifest keeps it."""
     return {"trigger": show_duration(trigger)}
 
 
-def capture_manifest(
+def archive_run_manifest(
     loaded: LoadedConfig, streams: Sequence[str], now: datetime, run: str, trigger: timedelta
 ) -> Manifest:
     """The manifest of a run that follows these streams."""
@@ -58,10 +58,10 @@ def capture_manifest(
     }
     if not pins:
         raise PlanError("no stream is named", fix="tidemill archive run STREAM")
-    frontier = min(pin.leg.seam for pin in pins.values() if pin.leg is not None)
+    frontier = min(pin.phase.seam for pin in pins.values() if pin.phase is not None)
     return Manifest(
         run=run,
-        pipeline=capture_name(streams),
+        pipeline=archive_run_name(streams),
         mode=NAME,
         config=str(loaded.path),
         fingerprint="",
@@ -132,7 +132,7 @@ def _pin(loaded: LoadedConfig, catalog: Catalog, name: str, trigger: int) -> Sou
         partition=archive.partition,
         offset=archive.offset,
         live=live_home(loaded, name).live_pin(loaded, name, trigger),
-        keep_all=True,
+        for_archive=True,
     )
     schema = log_schema(pin)
     for column, key in ((stream.event_time, "event_time"), (archive.region, "archive.region")):
@@ -153,11 +153,11 @@ def _placed(loaded: LoadedConfig, catalog: Catalog, pin: SourcePin, name: str) -
     pin = replace(pin, live=replace(log.live, topic=log.identity))
     if catalog.table_exists(name):
         table = catalog.load_table(name)
-        reached = read_reached(table.metadata)
+        reached = read_progress(table.metadata)
         if reached:
-            leg = log.seam(reached, 0)  # the archive says itself how far it is, no clock does
-            log.require_seam(leg)
-            return replace(pin, leg=leg)
+            phase = log.seam(reached, 0)  # the archive says itself how far it is, no clock does
+            log.require_seam(phase)
+            return replace(pin, phase=phase)
         if table.metadata.current_snapshot_id is not None:
             raise PlanError(
                 f"{name} has rows that no 'tidemill archive run' wrote: where it ends in "
@@ -167,7 +167,7 @@ def _placed(loaded: LoadedConfig, catalog: Catalog, pin: SourcePin, name: str) -
             )
     frontier = log.first_frontier(Beginning.EARLIEST, 0) // MILLISECOND * MILLISECOND
     positions = log.first_positions(Beginning.EARLIEST, frontier)
-    return replace(pin, leg=Leg(frontier, positions=positions))
+    return replace(pin, phase=HistoryPhase(frontier, positions=positions))
 
 
 def _sink(loaded: LoadedConfig, pin: SourcePin) -> SinkPin:

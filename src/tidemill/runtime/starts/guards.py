@@ -24,7 +24,7 @@ from tidemill.types import TimeRange, from_micros, show_instant
 if TYPE_CHECKING:
     from tidemill.connectors.sinks.contract import Sink, SinkRun
     from tidemill.planning.manifest import Manifest
-    from tidemill.planning.plan import BackfillRequest
+    from tidemill.planning.plan import RunRequest
     from tidemill.runtime.registry import RunRecord
 
 _SHOWN = 3
@@ -47,7 +47,7 @@ def one_start_at_a_time(home: Path) -> Iterator[None]:
         yield
 
 
-def require_place(run: SinkRun, request: BackfillRequest) -> None:
+def require_place(run: SinkRun, request: RunRequest) -> None:
     """The run may write where its manifest says; otherwise an error that says why not."""
     manifest, home = run.manifest, run.loaded.home
     if request.live is not None and not request.append:
@@ -70,12 +70,12 @@ def require_place(run: SinkRun, request: BackfillRequest) -> None:
         _require_no_rows(places[name], "ingest_time", aside, home)
 
 
-def _span(manifest: Manifest, request: BackfillRequest) -> tuple[int, int]:
+def _span(manifest: Manifest, request: RunRequest) -> tuple[int, int]:
     """The sink's times that the run may write; from a log's first row on, as old as late allows."""
     if request.live is not Beginning.EARLIEST:
         return manifest.output
     pins = manifest.sources.values()
-    first = min(pin.leg.seam for pin in pins if pin.leg is not None)
+    first = min(pin.phase.seam for pin in pins if pin.phase is not None)
     return max(manifest.output[0], first - max(pin.lateness for pin in pins)), manifest.output[1]
 
 

@@ -24,7 +24,7 @@ from tidemill.types import BEGINNING, FOREVER, TimeRange, show_duration, show_in
 
 if TYPE_CHECKING:
     from tidemill.planning.manifest import Manifest
-    from tidemill.planning.plan import BackfillRequest
+    from tidemill.planning.plan import RunRequest
     from tidemill.runtime.registry import Registry
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
@@ -47,7 +47,7 @@ def check_name(name: str) -> None:
         )
 
 
-def asked_of(request: BackfillRequest) -> dict[str, Any]:
+def asked_of(request: RunRequest) -> dict[str, Any]:
     """The options of a request, beside its pipeline, as plain values; defaults are left out."""
     found: dict[str, Any] = {}
     for field in fields(request):

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from tidemill.connectors.logs.contract import home_of
 from tidemill.errors import PlanError, SourceError
 from tidemill.planning.cuts import Cut, Way, way_to
-from tidemill.planning.manifest import Leg
+from tidemill.planning.manifest import HistoryPhase
 from tidemill.rows.verdict import CLOCK
 from tidemill.types import MILLISECOND, from_micros, show_instant
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from tidemill.connectors.sinks.stamp import BatchStamp
     from tidemill.planning.manifest import Manifest, SourcePin
     from tidemill.planning.offsets import BatchOffsets
-    from tidemill.planning.plan import BackfillPlan
+    from tidemill.planning.plan import RunPlan
 
 LATEST = "latest"
 
@@ -152,7 +152,7 @@ def cuts_of(
     return {name: whole if name in has_it else before for name in names}
 
 
-def output_start(lost: Lost, plan: BackfillPlan) -> datetime:
+def output_start(lost: Lost, plan: RunPlan) -> datetime:
     """The earliest output that may not have been given: later input can still be part of it."""
     oldest = min(cut.watermark for cut in lost.cuts.values()) * MILLISECOND
     return from_micros(oldest) - plan.margins.look_ahead - timedelta(milliseconds=1)
@@ -174,8 +174,8 @@ def recover(manifest: Manifest, lost: Lost) -> Manifest:
     way = way_to([cut for n, cut in enumerate(outputs) if cut not in outputs[:n]], manifest.delays)
     lows = [min(step.values()) - MILLISECOND for step in way.steps]
     begin = min(manifest.boundaries[0], *lows)  # every source has a mark before the first step
-    sources = {name: _leg(manifest, name, way, lost.end, begin) for name in manifest.sources}
-    ends = [pin.leg.seam for pin in sources.values() if pin.leg is not None]
+    sources = {name: _phase(manifest, name, way, lost.end, begin) for name in manifest.sources}
+    ends = [pin.phase.seam for pin in sources.values() if pin.phase is not None]
     return replace(
         manifest,
         sources=sources,
@@ -186,14 +186,14 @@ def recover(manifest: Manifest, lost: Lost) -> Manifest:
     )
 
 
-def _leg(manifest: Manifest, name: str, way: Way, last: BatchStamp, begin: int) -> SourcePin:
+def _phase(manifest: Manifest, name: str, way: Way, last: BatchStamp, begin: int) -> SourcePin:
     """The source's own way to the lost run's end: shared boundaries, and the steps."""
     pin = manifest.sources[name]
-    assert pin.leg is not None and pin.live is not None
+    assert pin.phase is not None and pin.live is not None
     end = last.frontiers[name]
-    if pin.leg.seam < end:
+    if pin.phase.seam < end:
         raise SourceError(
-            f"the archive reaches {show_instant(from_micros(pin.leg.seam))}, the lost run had read "
+            f"the archive reaches {show_instant(from_micros(pin.phase.seam))}, the lost run read "
             f"to {show_instant(from_micros(end))}",
             where=f"stream {pin.stream}",
             fix=f"let 'tidemill archive run {pin.stream}' follow the log that far, then try again",
@@ -207,16 +207,16 @@ def _leg(manifest: Manifest, name: str, way: Way, last: BatchStamp, begin: int) 
     own = sorted({*shared, *(step[name] for step in way.steps), end})
     positions = home_of(pin.live).recovered(last.positions.get(name))
     if positions is None:  # it was still in history: so is what comes next
-        rest = [b for b in manifest.boundaries if own[-1] < b < pin.leg.seam]
-        leg = replace(pin.leg, boundaries=(begin, *own, *rest))
-        return replace(pin, leg=leg)
-    leg = Leg(
+        rest = [b for b in manifest.boundaries if own[-1] < b < pin.phase.seam]
+        phase = replace(pin.phase, boundaries=(begin, *own, *rest))
+        return replace(pin, phase=phase)
+    phase = HistoryPhase(
         seam=end,
-        archive=pin.leg.archive,
+        archive=pin.phase.archive,
         positions=positions,
         boundaries=(begin, *own),
     )
-    return replace(pin, leg=leg)
+    return replace(pin, phase=phase)
 
 
 def not_given_aside(cut: Cut | None, before: BatchOffsets | None, rows: pa.Table) -> pa.Table:

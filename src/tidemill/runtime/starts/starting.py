@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from tidemill.config.loader import LoadedConfig
     from tidemill.planning.manifest import Manifest
-    from tidemill.planning.plan import BackfillPlan, BackfillRequest
+    from tidemill.planning.plan import RunPlan, RunRequest
     from tidemill.runtime.registry import Registry
 
 
@@ -45,16 +45,14 @@ class Starter:
 
     loaded: LoadedConfig
 
-    def begin(
-        self, asked: BackfillRequest, name: str | None, spark: SparkSession | None
-    ) -> Manifest:
+    def begin(self, asked: RunRequest, name: str | None, spark: SparkSession | None) -> Manifest:
         """A run of a pipeline. Without a run of that name one is planned, and then has the name."""
         found = self._named(name, asked.pipeline, asked_of(asked))
         if found is not None:
             return found
         return self.prepare(make_plan(self.loaded, asked, datetime.now(UTC), spark), name)
 
-    def prepare(self, plan: BackfillPlan, name: str | None = None) -> Manifest:
+    def prepare(self, plan: RunPlan, name: str | None = None) -> Manifest:
         """Fix a plan as a new run, if its place is free."""
         if name is not None:
             check_name(name)
@@ -67,7 +65,7 @@ class Starter:
 
     def recover(
         self,
-        plan: Callable[[datetime], BackfillPlan],
+        plan: Callable[[datetime], RunPlan],
         lost: str,
         name: str | None,
         *,
@@ -111,12 +109,12 @@ class Starter:
 
     def follow(self, streams: Sequence[str], trigger: timedelta, name: str | None) -> Manifest:
         """A run that follows logs into their archives."""
-        from tidemill.runtime.starts.archive_run import capture_asked, capture_name
+        from tidemill.runtime.starts.archive_run import archive_run_asked, archive_run_name
 
-        found = self._named(name, capture_name(streams), capture_asked(trigger))
-        return found or self.capture(streams, trigger, name)
+        found = self._named(name, archive_run_name(streams), archive_run_asked(trigger))
+        return found or self.run_archive(streams, trigger, name)
 
-    def capture(
+    def run_archive(
         self,
         streams: Sequence[str],
         trigger: timedelta,
@@ -124,11 +122,11 @@ class Starter:
         follows: str | None = None,
     ) -> Manifest:
         """A new run that follows logs; it takes over the name of the run that it ``follows``."""
-        from tidemill.runtime.starts.archive_run import capture_asked, capture_manifest
+        from tidemill.runtime.starts.archive_run import archive_run_asked, archive_run_manifest
 
         now = datetime.now(UTC)
-        made = capture_manifest(self.loaded, streams, now, new_run_id(now), trigger)
-        made = replace(made, name=name, asked=capture_asked(trigger))
+        made = archive_run_manifest(self.loaded, streams, now, new_run_id(now), trigger)
+        made = replace(made, name=name, asked=archive_run_asked(trigger))
         write_run(self.loaded, made, follows)
         return made
 
@@ -136,7 +134,7 @@ class Starter:
         """A new run that goes on, under the same name, where one has met new fields."""
         live = next(pin.live for pin in manifest.sources.values() if pin.live is not None)
         trigger = timedelta(microseconds=live.trigger)
-        return self.capture(list(manifest.sources), trigger, manifest.name, manifest.run)
+        return self.run_archive(list(manifest.sources), trigger, manifest.name, manifest.run)
 
     def _named(self, name: str | None, pipeline: str, asked: dict[str, Any]) -> Manifest | None:
         if name is None:

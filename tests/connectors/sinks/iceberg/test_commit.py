@@ -12,12 +12,12 @@ from pyiceberg.table.snapshots import Snapshot
 from sqlalchemy.exc import OperationalError
 
 from tests.connectors.archives.archives import open_local
-from tidemill.archive.progress import Reached
+from tidemill.archive.progress import ArchiveProgress
 from tidemill.connectors.sinks.iceberg import commit
 from tidemill.connectors.sinks.iceberg.commit import (
     BatchStamp,
-    Followed,
     Known,
+    LogProgress,
     commit_files,
     committed_batch,
 )
@@ -391,7 +391,7 @@ def test_only_the_run_s_own_old_snapshots_are_expired(catalog):
 
 
 def follows(topic, name, next_offset, begin=0):
-    return Followed({0: Reached(next_offset, 10, None, topic, name)}, {0: begin})
+    return LogProgress({0: ArchiveProgress(next_offset, 10, None, topic, name)}, {0: begin})
 
 
 @pytest.mark.parametrize("other", [("id-2", "us"), ("id-2", "eu"), (None, "us")])

@@ -35,7 +35,7 @@ from tidemill.planning.feed import (
 )
 from tidemill.planning.offsets import Offset
 from tidemill.rows.columns import INGEST_TIME, OFFSET, PARTITION
-from tidemill.runfolder.decided_slices import Ledger
+from tidemill.runfolder.decided_slices import DecidedSlices
 from tidemill.runfolder.lag import Lag
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class FileSlices(TopicSlices):
         self.slack = FeedPin.of(self.live).slack
         self.root = Root(place.settings["root"])
         self.lists = ReadingLists(self.run, self.source)
-        self.ledger = Ledger(self.run, self.source)
+        self.decided_slices = DecidedSlices(self.run, self.source)
         self._rests = 0.0
 
     @cached_property
@@ -183,8 +183,8 @@ class FileSlices(TopicSlices):
         self.tell(Lag(state.clock, frontier, begin.left(state.high), done=done))
 
     def _tidy(self) -> None:
-        """Lists go when the ledger has forgotten their slices."""
-        kept = self.ledger.starts()
+        """Lists go when the decided slices have forgotten their slices."""
+        kept = self.decided_slices.starts()
         if kept:
             self.lists.forget(kept[0])
 

@@ -10,12 +10,12 @@ from tidemill.archive.progress import frontier_of, name_of, topic_of
 from tidemill.connectors.logs.contract import Log, LogAway
 from tidemill.connectors.logs.kafka.positions import TopicPositions
 from tidemill.errors import PlanError, SourceError
-from tidemill.planning.manifest import Leg
+from tidemill.planning.manifest import HistoryPhase
 from tidemill.planning.plan import Beginning
 from tidemill.types import from_micros, show_instant
 
 if TYPE_CHECKING:
-    from tidemill.archive.progress import Reached
+    from tidemill.archive.progress import ArchiveProgress
     from tidemill.connectors.logs.contract import Json
     from tidemill.connectors.logs.kafka.log import KafkaLog, LogState
     from tidemill.planning.manifest import SourcePin
@@ -63,7 +63,7 @@ class TopicLog(Log):
         found = state.low if begin is Beginning.EARLIEST else self.topic.ends_at(moment, state)
         return TopicPositions(found).to_json()
 
-    def seam(self, reached: Mapping[int, Reached], clock: int) -> Leg:
+    def seam(self, reached: Mapping[int, ArchiveProgress], clock: int) -> HistoryPhase:
         """The archive's frontier, and the offsets that its snapshot says the topic goes on at."""
         del clock
         self._require_same_name(reached)
@@ -75,14 +75,14 @@ class TopicLog(Log):
                 fix=f"let 'tidemill archive run {self.pin.stream}' write the archive; "
                 "'tidemill backfill' needs no seam",
             )
-        return Leg(
+        return HistoryPhase(
             seam=seam,
             archive=self.pin.archive,
             positions=TopicPositions({n: found.next for n, found in reached.items()}).to_json(),
             topic=topic_of(reached),
         )
 
-    def _require_same_name(self, reached: Mapping[int, Reached]) -> None:
+    def _require_same_name(self, reached: Mapping[int, ArchiveProgress]) -> None:
         """The archive must follow this stream's own topic, as its snapshots say."""
         followed = name_of(reached)
         if followed in (None, self.live.location):
@@ -95,16 +95,16 @@ class TopicLog(Log):
             f"or correct live.topic, if it is {followed!r}",
         )
 
-    def require_seam(self, leg: Leg) -> None:
+    def require_seam(self, phase: HistoryPhase) -> None:
         """No offset after the archive may be gone, and the topic must be the same one."""
-        if leg.topic is not None and leg.topic != self.state.topic:
+        if phase.topic is not None and phase.topic != self.state.topic:
             raise SourceError(
                 "the topic was deleted and made anew since it was archived, or it is one of "
                 "another cluster: the archive's offsets are those of another log",
                 where=self.where,
                 fix="archive the new topic into a new table: another archive.table in the YAML",
             )
-        begin = TopicPositions.from_json(leg.positions)
+        begin = TopicPositions.from_json(phase.positions)
         gaps = {
             number: (begin[number], low - 1)
             for number, low in sorted(self.state.low.items())
@@ -116,7 +116,7 @@ class TopicLog(Log):
                 for number, (first, last) in gaps.items()
             )
             raise SourceError(
-                f"the log no longer holds the seam at {show_instant(from_micros(leg.seam))}: "
+                f"the log no longer holds the seam at {show_instant(from_micros(phase.seam))}: "
                 f"{lost}",
                 where=self.where,
                 gaps=gaps,
@@ -143,7 +143,7 @@ class TopicLog(Log):
     @property
     def weakness(self) -> str:
         """What create time costs the reader of the topic."""
-        if self.pin.keep_all:
+        if self.pin.for_archive:
             return (
                 "producers' clocks decide the ingest time; a row that comes behind the frontier is "
                 "archived with the time its slice began, the run is no longer exact, and a "

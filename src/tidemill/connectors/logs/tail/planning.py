@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from tidemill.archive.progress import frontier_of, read_reached
+from tidemill.archive.progress import frontier_of, read_progress
 from tidemill.connectors.logs.contract import Log
 from tidemill.connectors.logs.tail.slices import silence_is_away, table_frontier
 from tidemill.iceberg.catalog import load_table
-from tidemill.planning.manifest import Leg
+from tidemill.planning.manifest import HistoryPhase
 from tidemill.planning.plan import Beginning
 from tidemill.types import BEGINNING, MILLISECOND, to_micros
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
     from pyiceberg.table import Table
 
-    from tidemill.archive.progress import Reached
+    from tidemill.archive.progress import ArchiveProgress
     from tidemill.connectors.logs.contract import Json
     from tidemill.planning.manifest import SourcePin
 
@@ -72,15 +72,15 @@ class TailLog(Log):
         del begin, frontier
         return self.pin.snapshot
 
-    def seam(self, reached: Mapping[int, Reached], clock: int) -> Leg:
+    def seam(self, reached: Mapping[int, ArchiveProgress], clock: int) -> HistoryPhase:
         """The frontier that the snapshot says itself, else as far as the clock allows."""
         seam = frontier_of(reached)
         if seam is None:
             seam = (clock - self.live.slack) // MILLISECOND * MILLISECOND
-        return Leg(seam, self.pin.archive, self.pin.snapshot)
+        return HistoryPhase(seam, self.pin.archive, self.pin.snapshot)
 
     def complete(self) -> int | None:
         """What the newest snapshot says itself."""
         self.look_now()
-        said = frontier_of(read_reached(self.table.metadata))
+        said = frontier_of(read_progress(self.table.metadata))
         return None if said is None else said // MILLISECOND * MILLISECOND

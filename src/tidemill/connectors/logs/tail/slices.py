@@ -13,7 +13,7 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from tidemill.archive.progress import frontier_of, read_reached
+from tidemill.archive.progress import frontier_of, read_progress
 from tidemill.connectors.archives.iceberg import WIDE, IcebergReader
 from tidemill.connectors.logs.contract import LogAway, LogSlices
 from tidemill.connectors.tasks import deal, pieces_of
@@ -47,7 +47,7 @@ def table_frontier(metadata: TableMetadata, snapshot: int | None, clock: int, sl
 
     The clock must have been read before the snapshot: what comes after it is not in there.
     """
-    said = None if snapshot is None else frontier_of(read_reached(metadata, snapshot))
+    said = None if snapshot is None else frontier_of(read_progress(metadata, snapshot))
     return clock - slack if said is None else said
 
 

@@ -15,7 +15,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tidemill.archive.missing_offsets import carried
-from tidemill.archive.progress import Reached, is_same_log, name_of, read_reached, to_summary
+from tidemill.archive.progress import (
+    ArchiveProgress,
+    is_same_log,
+    name_of,
+    read_progress,
+    to_summary,
+)
 from tidemill.connectors.sinks.iceberg.layout import fit_layout
 from tidemill.connectors.sinks.iceberg.snapshot_expiry import Wastebook, tidy
 from tidemill.connectors.sinks.iceberg.tables import keep_old_metadata
@@ -37,8 +43,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BatchStamp",
-    "Followed",
     "Known",
+    "LogProgress",
     "commit_files",
     "committed_batch",
     "property_name",
@@ -66,10 +72,10 @@ class Known:
 
 
 @dataclass(frozen=True)
-class Followed:
+class LogProgress:
     """What a commit says of the log that the table follows."""
 
-    reached: dict[int, Reached]
+    reached: dict[int, ArchiveProgress]
     begin: dict[int, int]  # where this batch begins in the log, by partition
     gaps: dict[int, list[tuple[int, int]]] = field(default_factory=dict)  # offsets without a row
 
@@ -79,7 +85,7 @@ def commit_files(
     name: str,
     stamp: BatchStamp,
     files: Sequence[DataFile],
-    followed: Followed | None = None,
+    followed: LogProgress | None = None,
     *,
     known: Known | None = None,
 ) -> bool:
@@ -113,7 +119,7 @@ def _try_commit(
     table: Table,
     stamp: BatchStamp,
     files: Sequence[DataFile],
-    followed: Followed | None,
+    followed: LogProgress | None,
     waste: Wastebook | None,
 ) -> bool:
     """One attempt against the loaded metadata. False: look again."""
@@ -154,14 +160,14 @@ def _tidy(table: Table, run: str, dropped: list[str], waste: Wastebook | None) -
         _LOG.warning("old metadata of %s is not cleared away: %s", ".".join(table.name()), error)
 
 
-def _require_alone(table: Table, followed: Followed) -> None:
+def _require_alone(table: Table, followed: LogProgress) -> None:
     """The batch must begin in every partition where the table ends.
 
     Two runs that follow one log into one table would write every record twice; a run that begins
     beyond the table's end would leave a hole that nobody fills. Two logs in one table would lose
     records: offsets of the one stand for those of the other.
     """
-    known, where = read_reached(table.metadata), f"table {'.'.join(table.name())}"
+    known, where = read_progress(table.metadata), f"table {'.'.join(table.name())}"
     if not is_same_log(known, followed.reached):
         raise SinkError(
             f"the table follows another topic{_named(known)}, this run follows"
@@ -188,7 +194,7 @@ def _require_alone(table: Table, followed: Followed) -> None:
         )
 
 
-def _named(reached: dict[int, Reached]) -> str:
+def _named(reached: dict[int, ArchiveProgress]) -> str:
     name = name_of(reached)
     return "" if name is None else f" {name!r}"
 

@@ -7,7 +7,7 @@ import pickle
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from tidemill.archive.progress import name_of, read_reached
+from tidemill.archive.progress import name_of, read_progress
 from tidemill.connectors.archives.opening import archive_of
 from tidemill.connectors.sinks.contract import LastCommit, Sink, SinkRun, arrow_schema
 from tidemill.connectors.sinks.iceberg.commit import RUN_IN_SUMMARY, Known, commit_files
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pyiceberg.table import Table
 
     from tidemill.config.pins import SinkPin
-    from tidemill.connectors.sinks.iceberg.commit import Followed
+    from tidemill.connectors.sinks.iceberg.commit import LogProgress
     from tidemill.connectors.sinks.stamp import BatchStamp
     from tidemill.planning.manifest import SourcePin
 
@@ -69,7 +69,7 @@ class IcebergTable(Sink):
         return self.commit_files(stamp, files_of(written))
 
     def commit_files(
-        self, stamp: BatchStamp, files: Sequence[DataFile], followed: Followed | None = None
+        self, stamp: BatchStamp, files: Sequence[DataFile], followed: LogProgress | None = None
     ) -> bool:
         """Put these files into the table; an archive says how far it ``followed`` its log."""
         keep = self.run.loaded.config.keep_snapshots
@@ -117,7 +117,7 @@ class IcebergTable(Sink):
                     fix="write into another table",
                 )
         require_outside(table.metadata.location, f"the table {self.place!r}", sources)
-        reached = read_reached(table.metadata)
+        reached = read_progress(table.metadata)
         if reached:
             raise PlanError(
                 f"the table {self.place!r} is the archive of the topic "

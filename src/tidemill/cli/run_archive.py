@@ -25,7 +25,7 @@ from tidemill.cli.options import Length, common, finish, name_option, open_proje
 @until_options
 @click.option("--supervise", is_flag=True, help="Start again by itself after a crash.")
 @common
-def capture(
+def run_archive(
     streams: tuple[str, ...],
     *,
     trigger: timedelta,
@@ -47,7 +47,7 @@ def capture(
     project = open_project(str(config))
     goal = chosen_until(**until)
     if supervise:
-        manifest = project.prepare_capture(streams, trigger=trigger, name=name)
+        manifest = project.prepare_archive_run(streams, trigger=trigger, name=name)
         announce(project, manifest, as_json)
         result = keep_going(
             project, manifest, config, goal, lambda found: announce(project, found, as_json)
@@ -57,7 +57,7 @@ def capture(
     from tidemill.cli.progress import ProgressLine
 
     with ProgressLine() as line:
-        result = project.capture(
+        result = project.run_archive(
             streams,
             trigger=trigger,
             until=goal,
