@@ -8,7 +8,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from tests.replay.test_transform import VISITS
+from tests.replay.test_reader_transform import VISITS
 from tests.replay.test_sources import T0, events, log, sums, table
 from tidemill.errors import RunError, SinkError, SourceError, find_error
 from tidemill.project import Progress
