@@ -51,7 +51,9 @@ def make_rows(
             "id": pa.array(range(count), pa.int64()),
             "ingest": pa.array(ingest, pa.int64()).cast(kind),
             "event": pa.array(event, pa.int64()).cast(kind),
-            "country": pa.array([chance.choice(["DE", "FR", None]) for _ in range(count)]),
+            "country": pa.array(
+                [chance.choice(["DE", "FR", None]) for _ in range(count)], pa.string()
+            ),
             "money": pa.array([Decimal(n) / 100 for n in range(count)], pa.decimal128(12, 2)),
             "tags": pa.array([["a", None][: n % 3] for n in range(count)], pa.list_(pa.string())),
             "place": pa.array(
