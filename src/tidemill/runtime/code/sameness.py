@@ -16,12 +16,13 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from tidemill.pipeline import Pipeline
+    from tidemill.planning.analysis import PipelineFacts
     from tidemill.runtime.driving.frames import Work
 
 
 def require_same(
     work: Work, spark: SparkSession, archives: dict[str, pa.Schema]
-) -> Pipeline | None:
+) -> tuple[Pipeline, PipelineFacts] | None:
     """The run's pipeline, whose code does what it did when the run was planned; else an error.
 
     Called at every start and resume, in the run's own session, before anything is read or made.
@@ -46,7 +47,7 @@ def require_same(
     if difference is not None:
         told = describe_difference(*difference)
         raise _refusal(work, told if manifest.behaviour else "its plan does not say what it did")
-    return pipeline
+    return pipeline, facts
 
 
 def _refusal(work: Work, what: str) -> RunError:

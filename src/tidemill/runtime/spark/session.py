@@ -14,6 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tidemill.config.sparksettings import REUSE
 from tidemill.errors import RunError
 from tidemill.runtime.spark.classes import jvm_options
 
@@ -230,9 +231,11 @@ def run_settings(shuffles: int, keep_batches: int) -> dict[str, str]:
     """What a run decides for its query, beside what all runs have (``config/sparksettings.py``).
 
     A fold's bucket must be run in every batch, also when nothing came for it: no empty part of a
-    plan may be taken out, not before it runs and not while it does.
+    plan may be taken out, not before it runs and not while it does. Equal shuffles are not shared
+    until the query is known and allows it (``share_shuffles``).
     """
     return {
+        REUSE: "false",
         "spark.sql.shuffle.partitions": str(shuffles),
         "spark.sql.optimizer.excludedRules": (
             "org.apache.spark.sql.catalyst.optimizer.PropagateEmptyRelation"
