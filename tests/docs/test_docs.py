@@ -34,6 +34,13 @@ def test_links_between_pages_lead_somewhere(page: Path) -> None:
         assert (page.parent / target).exists(), f"{page.name} links to {target}"
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_sources_that_a_page_names_are_there(page: Path) -> None:
+    for named in re.findall(r"`((?:\w+/)+\w+\.py)", page.read_text("utf-8")):
+        places = (ROOT, ROOT / "src" / "tidemill")
+        assert any((place / named).exists() for place in places), f"{page.name} names {named}"
+
+
 def test_the_readme_pipeline_is_the_one_init_writes() -> None:
     """Same YAML, same function: what README shows is what a newcomer gets, and what is tested."""
     readme = (ROOT / "README.md").read_text("utf-8")

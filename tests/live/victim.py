@@ -11,6 +11,7 @@ from typing import Any
 
 from tests.reliability.standby import Pool, answering, orders
 from tidemill.config import SparkConfig
+from tidemill.connectors.sinks.iceberg import table
 from tidemill.project import load
 from tidemill.runfolder.offset_log import read_batch
 from tidemill.runfolder.phases import HistoryPhases
@@ -79,7 +80,7 @@ def set_traps() -> None:
 
     committer.Committer.commit = counted  # type: ignore[method-assign]
     committer.Committer._write = _followed(committer.Committer._write, "write")  # type: ignore[method-assign]
-    committer.commit_files = _followed(committer.commit_files, "output")
+    table.commit_files = _followed(table.commit_files, "output")
     committer.remove_side_files = _followed(committer.remove_side_files, "side")
     Registry.record_batch = _followed(Registry.record_batch, "registry")  # type: ignore[method-assign]
 
