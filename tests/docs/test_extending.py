@@ -42,7 +42,7 @@ from tidemill.types import BEGINNING, FOREVER, SECOND, TimeRange, from_micros, s
 PAGE = (Path(__file__).parents[2] / "docs" / "extending.md").read_text("utf-8")
 BLOCKS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 (POINTS,) = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
-LONGEST = 105
+LONGEST = 95
 
 
 def block(text: str) -> str:
@@ -332,7 +332,7 @@ def test_an_installed_log_goes_through_every_step(config, installed, tmp_path):
     write(tmp_path, 4, at=now - 50 * SECOND)
     request = run_request("plain", None, "earliest")
     pin = pin_live(loaded, None, "plays", request, loaded.config.pipelines["plain"].trigger)
-    assert home_of(pin.live).show(pin.live) == f"the lines of {tmp_path / 'plays.jsonl'}"
+    assert home_of(pin.live).show(pin.live) == f"lines {tmp_path / 'plays.jsonl'}"
     pins = place(loaded, None, Beginning.EARLIEST, {"plays": pin}, now)
     phase, schema = pins["plays"].phase, log_schema(pin)
     assert phase.seam == (now - 60 * SECOND) // 1_000 * 1_000

@@ -15,7 +15,7 @@ from pyarrow import fs
 from pydantic import Field
 
 from tidemill.connectors.archives.contract import Archive, ArchiveReader
-from tidemill.connectors.archives.parquet_columns import FileColumns, missing_columns, unite
+from tidemill.connectors.archives.file_columns import FileColumns, missing_columns, unite
 from tidemill.errors import SourceError
 from tidemill.planning.manifest import ArchivePin
 

@@ -16,9 +16,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyarrow import fs
 
+from tidemill.connectors.archives.file_columns import FileColumns
 from tidemill.connectors.archives.filtering import row_condition
 from tidemill.connectors.archives.folder import FolderArchive, FolderReader
-from tidemill.connectors.archives.parquet_columns import FileColumns
 from tidemill.connectors.pieces import Piece
 from tidemill.errors import SourceError
 from tidemill.iceberg.extents import row_group_extents
