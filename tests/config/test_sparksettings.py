@@ -25,6 +25,7 @@ WRONG = {
     "spark.sql.optimizer.excludedRules": "a.Rule",
     "spark.sql.optimizer.singleTaskExecution.enabled": True,
     "spark.sql.optimizer.pruneFiltersCanPruneStreamingSubplan": True,
+    "spark.sql.exchange.reuse": True,
     "spark.sql.execution.sortBeforeRepartition": False,
     "spark.sql.session.timeZone": "Europe/Berlin",
     "spark.master": "local[4]",

@@ -368,7 +368,7 @@ class Play:
                 [
                     {"partition": record.partition, "offset": record.offset}
                     for record in read
-                    if record.verdict in verdicts
+                    if record.verdict in verdicts and record.ingest >= to_micros(start)
                 ],
                 f"{side} rows of hybrid and of a plain count",
             )
@@ -387,7 +387,7 @@ class Play:
         again = yard.project.backfill(name, start, closed, into=AGAIN, spark=yard.spark)
         assert_same_rows(self._rows(AGAIN), found, "backfill and hybrid")
         other = RunFolder.of(yard.project.loaded.home, again.run).read_manifest()
-        low = from_micros(max(self.manifest.boundaries[0], other.boundaries[0]))
+        low = from_micros(max(self.manifest.output[0], other.output[0]))
         high = min(closed, from_micros(other.boundaries[-1]))
         for side in ("late", "dead"):
             assert_same_rows(

@@ -1,11 +1,13 @@
 import json
 from datetime import timedelta
+from functools import partial
 
 import pytest
 
 from tests.planning.plans import facts_of
 from tidemill.planning.analysis import PipelineFacts, Usage, spoken_name
-from tidemill.planning.tree import build_tree
+from tidemill.planning.paths import may_share_shuffles
+from tidemill.planning.tree import Tree, build_tree
 
 TEN = timedelta(minutes=10)
 BOTH = ("plays", "clicks")
@@ -29,6 +31,33 @@ BOTH = ("plays", "clicks")
 )
 def test_only_the_columns_a_pipeline_uses_are_read(name, columns):
     assert facts_of(name).columns == {"plays": columns}
+
+
+@pytest.mark.parametrize(
+    ("name", "shares"),
+    [
+        ("rowwise", True),
+        ("united", True),
+        ("tumbling", True),
+        ("cte", True),
+        ("static_join", True),
+        ("interval_join", True),
+        ("chained", False),
+        ("united_windows", False),
+    ],
+)
+def test_native_operators_share_no_shuffles(name, shares):
+    facts = facts_of(name, *BOTH)
+    assert facts.shares is shares
+    assert PipelineFacts.from_json(json.loads(json.dumps(facts.to_json()))).shares is shares
+
+
+def test_outputs_with_a_native_operator_share_no_shuffles():
+    source, window = Tree("StreamingRelation", {}, ()), partial(Tree, "Aggregate", {})
+    assert may_share_shuffles([source, source])
+    assert may_share_shuffles([window((source,))])
+    assert not may_share_shuffles([source, window((source,))])
+    assert not may_share_shuffles([Tree("Union", {}, (source, window((source,))))])
 
 
 def test_columns_are_told_apart_by_source():

@@ -3,6 +3,7 @@
 import json
 import threading
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
@@ -14,9 +15,10 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from tests.replay.test_sources import T0, events, log, sums, table
+from tidemill import windows
 from tidemill.project import Progress
 from tidemill.runfolder.control import update_control
-from tidemill.testing import assert_same_rows, make_project, replay
+from tidemill.testing import assert_same_rows, collect, make_project, replay
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -187,8 +189,6 @@ def test_a_paused_source_holds_the_watermark_and_realigns(
     thread.start()
     result = project.resume(manifest.run, spark=spark)
     thread.join()
-    from tidemill.testing import collect
-
     assert_same_rows(collect(project, result).output.to_pylist(), expected)
     assert result.totals.read == 900
 
@@ -241,3 +241,125 @@ def test_a_run_with_a_rate_goes_on_after_a_stop(spark: "SparkSession", tmp_path:
     stopped = project.resume(run, on_progress=stop, spark=spark)
     assert (stopped.state, stopped.slices_done) == ("stopped", 1)
     assert project.resume(run, spark=spark).state == "finished"
+
+
+def joined(plays: DataFrame) -> DataFrame:
+    left = plays.select("key", "amount", F.col("event_ts").alias("t"))
+    right = plays.select(F.col("key").alias("k"), F.col("amount").alias("m"),
+                         F.col("event_ts").alias("u"))  # fmt: skip
+    within = F.expr("key = k and m % 3 = 0 and u between t - interval 90 seconds and t")
+    return left.join(right, within, "leftOuter").selectExpr("t", "key", "u", "coalesce(m, -1) n")
+
+
+def deduplicated(plays: DataFrame) -> DataFrame:
+    return sums(plays.select("event_ts", "key", "amount").dropDuplicates())
+
+
+def behind_a_fold(plays: DataFrame) -> DataFrame:
+    folded = plays.transform(windows(key="key", every="5 min", agg={"n": "count"}))
+    found = folded.groupBy(F.window("window_start", "20 minutes"), "key").agg(F.sum("n").alias("n"))
+    return found.select(F.col("window.start").alias("t"), "key", "n")
+
+
+def before_a_fold(plays: DataFrame) -> DataFrame:
+    total = windows(key="key", every="20 min", agg={"n": ("sum", "n")}, time="t")
+    return sums(plays).transform(total).withColumnRenamed("window_start", "t")
+
+
+def even(row: dict[str, Any]) -> bool:
+    return bool(row["n"] % 2 == 0)
+
+
+@pytest.mark.parametrize(
+    "code", [sums, joined, deduplicated, behind_a_fold, before_a_fold], ids=lambda f: f.__name__
+)
+def test_outputs_that_share_a_native_operator_have_all_their_rows(
+    spark: "SparkSession", tmp_path: Path, code: Callable[[DataFrame], DataFrame]
+) -> None:
+    """As it is, filtered, and written a second time: as in a query of its own."""
+
+    def shared(plays: DataFrame) -> dict[str, DataFrame]:
+        found = code(plays)
+        return {"all": found, "even": found.where("n % 2 = 0"), "again": code(plays)}
+
+    logs = {"plays": log(table(events()))}
+    margins = {"warm_up": "0", "look_ahead": "0", "allow": ["deduplicate"]}
+    alone = make_project(tmp_path / "alone", code, logs, time="t", **margins)
+    expected = replay(spark, alone, slice="1h").output.to_pylist()
+    kept = [row for row in expected if even(row)]
+    assert 0 < len(kept) < len(expected)
+    sinks = {name: {"table": f"marts.{name}", "time": "t"} for name in ("all", "even", "again")}
+    project = make_project(tmp_path / "shared", shared, logs, sinks=sinks, **margins)
+    for width in ("1h", "37 min"):
+        found = replay(spark, project, slice=width)
+        assert_same_rows(found.outputs["all"].to_pylist(), expected)
+        assert_same_rows(found.outputs["even"].to_pylist(), kept)
+        assert_same_rows(found.outputs["again"].to_pylist(), expected)
+        assert found.result.totals.read == 600
+
+
+def test_a_union_of_equal_native_operators_has_the_rows_of_both(
+    spark: "SparkSession", tmp_path: Path
+) -> None:
+    def doubled(plays: DataFrame) -> DataFrame:
+        return sums(plays).unionByName(sums(plays).where("n % 2 = 0"))
+
+    logs = {"plays": log(table(events()))}
+    once = make_project(tmp_path / "once", sums, logs, time="t")
+    expected = replay(spark, once, slice="1h").output.to_pylist()
+    project = make_project(tmp_path / "twice", doubled, logs, time="t")
+    for width in ("1h", "37 min"):
+        found = replay(spark, project, slice=width).output.to_pylist()
+        assert_same_rows(found, expected + [row for row in expected if even(row)])
+
+
+def test_a_native_operator_on_a_shuffle_of_another_output_has_its_rows(
+    spark: "SparkSession", tmp_path: Path
+) -> None:
+    """One native operator is enough: the first of the equal shuffles is in the other output."""
+    counts = windows(key="key", every="10 min", agg={"n": "count"})
+
+    def both(plays: DataFrame) -> dict[str, DataFrame]:
+        folded = plays.transform(counts)
+        wide = folded.groupBy(F.window("window_start", "1 hour"), "key").agg(F.sum("n").alias("n"))
+        return {"fine": folded, "wide": wide.select(F.col("window.start").alias("t"), "key", "n")}
+
+    sinks = {"fine": {"table": "marts.fine", "time": "window_start"},
+             "wide": {"table": "marts.wide", "time": "t"}}  # fmt: skip
+    margins = {"warm_up": "0", "look_ahead": "0"}
+    logs = {"plays": log(table(events()))}
+    project = make_project(tmp_path, both, logs, sinks=sinks, **margins)
+    kept = sum(map(on_time, events()))
+    for width in ("1h", "37 min"):
+        outputs = replay(spark, project, slice=width).outputs
+        for name in sinks:
+            assert sum(row["n"] for row in outputs[name].to_pylist()) == kept, name
+
+
+def test_a_run_that_kept_rows_back_gives_them_when_it_goes_on(
+    spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Begun by a version that let native operators share shuffles; their state is the same."""
+
+    def both(plays: DataFrame) -> dict[str, DataFrame]:
+        found = sums(plays)
+        return {"all": found, "even": found.where("n % 2 = 0")}
+
+    sinks = {name: {"table": f"marts.{name}", "time": "t"} for name in ("all", "even")}
+    project = make_project(tmp_path, both, {"plays": log(table(events()))}, sinks=sinks)
+    plan = project.plan("pipeline", T0 - timedelta(hours=1), T0 + timedelta(days=1),
+                        slice="30 min", spark=spark)  # fmt: skip
+    run = project.prepare(plan).run
+
+    def stop(progress: Progress) -> None:
+        if progress.slices_done >= 4:
+            project.stop(run)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("tidemill.planning.analysis.may_share_shuffles", lambda plans: True)
+        assert project.resume(run, on_progress=stop, spark=spark).state == "stopped"
+    finished = project.resume(run, spark=spark)
+    assert finished.state == "finished"
+    found = {name: rows.to_pylist() for name, rows in collect(project, finished).outputs.items()}
+    assert sum(row["n"] for row in found["all"]) == sum(map(on_time, events()))
+    assert_same_rows(found["even"], [row for row in found["all"] if even(row)])

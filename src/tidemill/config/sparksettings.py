@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 _STREAMING = "spark.sql.streaming."
+REUSE = "spark.sql.exchange.reuse"
 
 
 @dataclass(frozen=True)
@@ -131,6 +132,12 @@ OURS = (
         "spark.sql.optimizer.pruneFiltersCanPruneStreamingSubplan",
         ("false",),
         "a source whose rows are filtered out would be left out, and its watermark with it",
+    ),
+    Setting(
+        REUSE,
+        (),
+        "the run turns it off where Spark's own stateful operators would share a shuffle's rows: "
+        "of two only the first would get a watermark, the other would give no rows",
     ),
     Setting(
         "spark.sql.execution.sortBeforeRepartition",

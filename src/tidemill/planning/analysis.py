@@ -24,7 +24,13 @@ from tidemill.planning.lineage import (
     unwrap,
     window_size,
 )
-from tidemill.planning.paths import Margin, Paths, is_native, is_streaming_join
+from tidemill.planning.paths import (
+    Margin,
+    Paths,
+    is_native,
+    is_streaming_join,
+    may_share_shuffles,
+)
 from tidemill.planning.tree import Tree, build_tree
 
 _STATEFUL_NODES = {
@@ -76,6 +82,7 @@ class PipelineFacts:
     rounded: tuple[str, ...] = ()  # sums of floating point numbers that Spark computes
     behaviour: tuple[str, ...] = ()  # what the code does, see `planning.behaviour`
     spare: int = 0  # µs by which Spark's watermark is held back, for folds before native operators
+    shares: bool = False  # whether its query may share shuffles, see `may_share_shuffles`
 
     @property
     def is_stateful(self) -> bool:
@@ -130,6 +137,7 @@ class PipelineFacts:
             rounded=tuple(value["rounded"]),
             behaviour=tuple(value["behaviour"]),
             spare=value["spare"],
+            shares=value.get("shares", False),
         )
 
 
@@ -169,20 +177,21 @@ def find_facts(
     chained: dict[str, FoldFacts] = {}
     read: Counter[str | None] = Counter()
     spare = 0
-    for output in outputs:
+    optimised = [build_tree(output.optimised) for output in outputs]
+    for output, whole in zip(outputs, optimised, strict=True):
         plan = build_tree(output.analysed)
         usages |= dict.fromkeys(_usages(plan))
         usages |= dict.fromkeys(_unseen(output))
         read.update(map(source_of, _leaves(plan)))
         chains.append(_window_chain(plan))
         stateful |= dict.fromkeys(_stateful(plan, folds))
-        for source, used in _used_columns(build_tree(output.optimised)).items():
+        for source, used in _used_columns(whole).items():
             columns[source] |= used
         schemas[output.name] = output.schema
         lineage = Lineage(plan, event_times, folds)
         known = {
             # Windows are easiest to find in the analysed plan, CTEs are resolved in the other.
-            **Lineage(build_tree(output.optimised), event_times, folds).known(),
+            **Lineage(whole, event_times, folds).known(),
             **lineage.known(),
         }
         origins[output.name] = {
@@ -218,6 +227,7 @@ def find_facts(
         margins=margins,
         rounded=tuple(sorted({text for output in outputs for text in output.rounded})),
         spare=spare,
+        shares=may_share_shuffles(optimised),
     )
 
 

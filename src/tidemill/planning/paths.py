@@ -5,7 +5,7 @@ up along a path: a fold works with W less the delays in front of it, and Spark's
 held back by the delays of the folds in front of a native stateful operator (``spare``).
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -87,15 +87,36 @@ class _Front:
 
 def is_streaming_join(node: Tree) -> bool:
     """A join of two streams keeps state; one with a static side does not."""
-    return node.kind == "Join" and all(
-        any(below.kind.startswith("StreamingRelation") for below in child.walk())
-        for child in node.children
-    )
+    return node.kind == "Join" and all(_is_streaming(child) for child in node.children)
+
+
+def _is_streaming(plan: Tree) -> bool:
+    return any(node.kind.startswith("StreamingRelation") for node in plan.walk())
 
 
 def is_native(node: Tree) -> bool:
     """Whether Spark keeps state for the node between batches."""
     return node.kind in _NATIVE or is_streaming_join(node)
+
+
+def may_share_shuffles(outputs: Sequence[Tree]) -> bool:
+    """Whether Spark may run equal shuffles of a query once, and use their rows several times.
+
+    Of two equal shuffles the second becomes a leaf of the executed plan. Spark derives the next
+    batch's watermarks from that plan, and a native stateful operator that finds no source below it
+    gets none: it keeps its rows for ever. So every native operator must have a first shuffle below
+    it, which is certain where streams come together nowhere but in the only one there is.
+    ``outputs`` are optimised plans: CTEs stand where they are used.
+    """
+    nodes = [node for plan in outputs for node in plan.walk()]
+    if not any(map(is_native, nodes)):
+        return True
+    meetings = [node for node in nodes if is_native(node) or _is_meeting(node)]
+    return len(outputs) == 1 and len(meetings) == 1
+
+
+def _is_meeting(node: Tree) -> bool:
+    return sum(_is_streaming(child) for child in node.children) > 1
 
 
 class Paths:

@@ -17,12 +17,13 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from tidemill.pipeline import Pipeline
+    from tidemill.planning.analysis import PipelineFacts
     from tidemill.runtime.driving.frames import Work
 
 
 def require_same(
     work: Work, spark: SparkSession, archives: dict[str, pa.Schema]
-) -> Pipeline | None:
+) -> tuple[Pipeline, PipelineFacts] | None:
     """Load the run's pipeline, and refuse it if its code does something else than was planned.
 
     Called at every start and resume, in the run's own session, before anything is read or made.
@@ -47,7 +48,7 @@ def require_same(
     if difference is not None:
         told = describe_difference(*difference)
         raise _refusal(work, told if manifest.behaviour else "its plan does not say what it did")
-    return pipeline
+    return pipeline, facts
 
 
 def _refusal(work: Work, what: str) -> RunError:

@@ -32,7 +32,7 @@ from tidemill.runtime.driving.seam import SeamWatch
 from tidemill.runtime.driving.signals import STOPPING, on_signals
 from tidemill.runtime.registry import BatchRecord, Registry, RunState
 from tidemill.runtime.spark.session import build_session, end_jvm, run_settings, stop_session
-from tidemill.runtime.spark.settings import apply_settings
+from tidemill.runtime.spark.settings import apply_settings, share_shuffles
 from tidemill.runtime.starts.standing import require_checkpoint
 
 if TYPE_CHECKING:
@@ -146,7 +146,9 @@ def _drive(
     try:
         slicings = {source: Slicing(work.options(source)) for source in manifest.sources}
         archives = {name: slicing.archive for name, slicing in slicings.items()}
-        pipeline = require_same(work, spark, archives)
+        pipeline, facts = require_same(work, spark, archives) or (None, None)
+        if facts is not None and facts.shares:
+            share_shuffles(spark)
         for place, sink in places.items():
             sink.prepare(stamps.get(place))
         targets = {name: sink.destination() for name, sink in sinks.items()}

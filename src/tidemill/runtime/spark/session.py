@@ -14,6 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tidemill.config.sparksettings import REUSE
 from tidemill.errors import RunError
 from tidemill.runtime.spark.classes import jvm_options
 
@@ -233,9 +234,11 @@ def run_settings(shuffles: int, keep_batches: int) -> dict[str, str]:
     """A run's own query settings, beside those that all runs have (``config/sparksettings.py``).
 
     A fold's bucket must run in every batch, even if it gets no rows. So Spark must not remove an
-    empty part of a plan, neither when it optimises the plan nor while the plan runs.
+    empty part of a plan, neither when it optimises the plan nor while the plan runs. Equal shuffles
+    are not shared until the query is known and allows it (``share_shuffles``).
     """
     return {
+        REUSE: "false",
         "spark.sql.shuffle.partitions": str(shuffles),
         "spark.sql.optimizer.excludedRules": (
             "org.apache.spark.sql.catalyst.optimizer.PropagateEmptyRelation"

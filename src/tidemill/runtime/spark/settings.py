@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
-from tidemill.config.sparksettings import is_meaning, meaning, promised
+from tidemill.config.sparksettings import REUSE, is_meaning, meaning, promised
 from tidemill.errors import RunError
 
 if TYPE_CHECKING:
@@ -79,6 +79,16 @@ def with_settings(spark: SparkSession, pinned: Mapping[str, str]) -> Iterator[No
         yield
     finally:
         restore()
+
+
+def share_shuffles(spark: SparkSession) -> None:
+    """Let Spark run equal shuffles of the run's query once; the query loses no row by it.
+
+    Not in a session that another run uses at the moment: its query might start with it.
+    """
+    with _lock:
+        if _sessions[spark].runs == 1:
+            _apply(spark, {REUSE: "true"})
 
 
 def _apply(spark: SparkSession, values: Mapping[str, str | None]) -> None:
