@@ -12,7 +12,7 @@ from tests.config.test_sink import load
 from tidemill.config import kinds
 from tidemill.config.kinds import Kinds
 from tidemill.config.pins import SinkPin
-from tidemill.config.sink import SINKS, Place, SinkSection
+from tidemill.config.sink import SINKS, SinkSection
 from tidemill.connectors.sinks.contract import Sink, SinkRun, open_sinks
 from tidemill.errors import ConfigError
 
@@ -27,12 +27,6 @@ class DrawerSink(SinkSection):
     def target(self) -> str:
         return self.drawer
 
-    def writes(self, target: str) -> dict[Place, str]:
-        return {("drawer", target): f"the drawer {target!r}"}
-
-    def pin(self, schema: str, target: str) -> SinkPin:
-        return SinkPin("drawer", f"drawer:{target}", schema, self.time, own={"drawer": target})
-
     @classmethod
     def open(cls, run: SinkRun, name: str, pin: SinkPin) -> Sink:
         return Drawer(pin)
@@ -42,15 +36,11 @@ class Drawer(Sink):
     def __init__(self, pin: SinkPin) -> None:
         self.place, self.taken = pin.place, []
 
-    def prepare(self, at_start: Any) -> None: ...
-
     def destination(self, batch: int = -1) -> Any: ...
 
     def commit(self, stamp: Any, written: Any) -> bool:
         self.taken += written
         return True
-
-    def discard(self, written: Any) -> None: ...
 
 
 @pytest.fixture

@@ -53,12 +53,12 @@ class SinkSection(Section):
     def target(self) -> str:
         """The name of what it writes, as the YAML says it."""
 
-    @abstractmethod
     def writes(self, target: str) -> dict[Place, str]:
         """The places that it writes under this name, each as people are told.
 
         They are compared with those of other sinks, and with those that the sources are read from.
         """
+        return {(self.type, target): f"the {self.noun} {target!r}"}
 
     def check_target(self, target: str) -> None:
         """Raise PlanError unless ``--into`` may name this."""
@@ -66,9 +66,10 @@ class SinkSection(Section):
     def check_output(self, output: str, schema: str, where: str) -> None:
         """Raise PlanError if the output (Spark's JSON) has a column that it cannot hold."""
 
-    @abstractmethod
     def pin(self, schema: str, target: str) -> SinkPin:
-        """The sink in a run's manifest, that writes the place of this name."""
+        """The sink in a run's manifest, that writes the place of this name. Holds no secret."""
+        place, own = f"{self.type}:{target}", {"target": target}
+        return SinkPin(self.type, place, schema, self.time, tuple(self.key), own=own)
 
 
 SinkConfig = Annotated[SinkSection, SINKS]

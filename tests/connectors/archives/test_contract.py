@@ -11,7 +11,7 @@ import pytest
 
 from tidemill.config import kinds, load_config
 from tidemill.config.archive import ARCHIVES
-from tidemill.connectors.archives.contract import Archive
+from tidemill.connectors.archives.contract import Archive, ArchiveReader
 from tidemill.connectors.archives.opening import (
     archive_of,
     keep_metadata,
@@ -44,36 +44,25 @@ class TapeArchive(Archive):
     def pin(self, catalog, base, where) -> ArchivePin:
         return ArchivePin("tape", "shelf", self.reels)
 
-    def examine(self, catalog, base, where) -> str:
-        return f"{self.reels} reels"
-
     @classmethod
     def describe(cls, pin) -> str:
         return f"{pin.snapshot} reels"
 
     @classmethod
     def open(cls, pin, catalog) -> "TapeReader":
-        return TapeReader(pin.snapshot)
+        return TapeReader(pin)
 
     @classmethod
     def reopen(cls, pin, kept, properties, schema) -> "TapeReader":
-        return TapeReader(pin.snapshot)
+        return TapeReader(pin)
 
 
-class TapeReader:
-    def __init__(self, reels: int) -> None:
-        self.reels = reels
-
-    def columns(self) -> dict[str, str]:
-        return {"at": "timestamp"}
+class TapeReader(ArchiveReader):
+    def __init__(self, pin: SourcePin) -> None:
+        self.pin, self.reels = pin, pin.snapshot
 
     def schema(self) -> pa.Schema:
         return pa.schema([("at", AT)])
-
-    def verify(self) -> None: ...
-
-    def differences(self, start: int, end: int) -> dict[str, str]:
-        return {}
 
     def extents(self, start: int, end: int) -> list[tuple[Any, Extent]]:
         return [(None, Extent("reel", 0, self.reels - 1, self.reels, 1))]
@@ -102,9 +91,12 @@ def test_an_archive_of_a_package_is_pinned_kept_and_read(tmp_path, installed):
     pin = pin_source(config, None, "shows", "plays", request)
     assert pin.archive == ArchivePin("tape", "shelf", 3)
     assert archive_of(pin.archive).describe(pin.archive) == "3 reels"
+    assert config.config.streams["plays"].archive.examine(None, tmp_path, "") == "shelf, 3 reels"
     keep_metadata(pin, None, tmp_path / "plays.json")
     reader = reopen_reader(pin, tmp_path / "plays.json", {})
     assert reader.schema() == open_reader(pin, None).schema()
+    assert reader.columns() == {"at": "timestamp[us, tz=UTC]"} and reader.differences(0, 3) == {}
+    reader.verify()
     rows = list(reader.read(Piece(None, 0, 3, 3), ("at",)))
     assert [len(batch) for batch in rows] == [3]
 

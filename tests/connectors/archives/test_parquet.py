@@ -21,13 +21,15 @@ from tests.connectors.archives.archives import (
     read_slices,
     shuffled,
 )
-from tidemill.connectors.archives.parquet import ParquetReader, folder_keys, list_files
+from tidemill.connectors.archives.folder import list_files
+from tidemill.connectors.archives.parquet import ParquetArchive, ParquetReader, folder_keys
 from tidemill.connectors.pieces import Piece
 from tidemill.errors import PlanError, SourceError
 from tidemill.planning.manifest import ArchivePin, SourcePin
 
 END = START + HOUR
 COLUMNS = ("id", "ingest", "event")
+SUFFIXES = ParquetArchive.suffixes
 ROWS = make_rows(240)
 
 
@@ -36,7 +38,7 @@ def reader_of(folder, **changes):
     pin = SourcePin(
         stream="plays",
         archive=ArchivePin(
-            "parquet", location, facts={"files": list_files(location, "stream plays")}
+            "parquet", location, facts={"files": list_files(location, "stream plays", SUFFIXES)}
         ),
         event_time="event",
         ingest_time="ingest",
@@ -404,17 +406,17 @@ def test_columns_that_do_not_fit_together_are_refused(tmp_path):
 
 def test_there_must_be_a_folder_with_files(tmp_path):
     with pytest.raises(SourceError, match="there is no folder") as raised:
-        list_files(f"file://{tmp_path}/nowhere", "stream plays")
+        list_files(f"file://{tmp_path}/nowhere", "stream plays", SUFFIXES)
     assert raised.value.where == "stream plays"
     (tmp_path / "_SUCCESS").touch()
     with pytest.raises(SourceError, match=r"there is no \.parquet file below"):
-        list_files(f"file://{tmp_path}", "stream plays")
+        list_files(f"file://{tmp_path}", "stream plays", SUFFIXES)
 
 
 def test_files_are_pinned_with_size_and_time_in_a_stable_order(tmp_path):
     with_marker_files(tmp_path)
     write(ROWS, tmp_path / "Z" / "x.parquet")
-    found = list_files(f"file://{tmp_path}/", "")
+    found = list_files(f"file://{tmp_path}/", "", SUFFIXES)
     assert [file["path"] for file in found] == ["Z/x.parquet", "all.parquet", "empty.parquet"]
     assert found[0]["size"] == (tmp_path / "Z/x.parquet").stat().st_size
     assert found[0]["mtime"] == (tmp_path / "Z/x.parquet").stat().st_mtime_ns

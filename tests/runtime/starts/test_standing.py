@@ -188,7 +188,7 @@ def test_what_only_the_registry_knows_counts_too(stage):
         ({"code": False}, "'tidemill archive run"),
         ({"ends": True}, "start the backfill again"),
         (
-            {"sinks": {"o": SinkPin("kafka", "kafka:out", '{"fields": []}', own={"topic": "out"})}},
+            {"sinks": {"o": SinkPin("kafka", "kafka:o", '{"fields": []}', own={"target": "o"})}},
             "new run with --from",
         ),
     ],

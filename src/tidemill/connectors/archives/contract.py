@@ -1,8 +1,9 @@
 """The contract of archives: all that the system asks of a place where a log's history is kept.
 
 An archive is one class, the section of the YAML (:class:`Archive`), and one reader
-(:class:`ArchiveReader`). The YAML's ``type`` finds the class in `config.archive.ARCHIVES`, or among
-the entry points of the group ``tidemill.archives``; nothing else has to know of it.
+(:class:`ArchiveReader`). One that is a folder of files has most of both from `folder.py`. The
+YAML's ``type`` finds the class in `config.archive.ARCHIVES`, or among the entry points of the group
+``tidemill.archives``; nothing else has to know of it.
 
 The life of an archive in a run:
 
@@ -47,35 +48,45 @@ class ArchiveReader(PieceReader, Protocol):
     Everything it returns is a pure function of the pin: a re-run of a batch sees the same rows.
     """
 
+    pin: SourcePin
+
     def columns(self) -> dict[str, str]:
         """All columns of the archive at the pin, with their types as its format writes them.
 
-        A time's begins with ``timestamp``. Tells whether columns changed, and loads no Arrow
-        conversion: planning known code asks nothing more.
+        A time's begins with ``timestamp``. Tells whether columns changed. A reader whose
+        :meth:`schema` takes time to load says them without it: planning known code asks no more.
         """
-        ...
+        return {field.name: str(field.type) for field in self.schema()}
 
+    @abstractmethod
     def schema(self) -> pa.Schema:
         """The same columns as Arrow has them."""
-        ...
 
     def verify(self) -> None:
-        """Refuse what could not be read exactly. Driver, once, when a run is planned."""
-        ...
+        """Refuse what could not be read exactly. Driver, once, when a run is planned.
 
+        By default that is a filter that does not fit the columns.
+        """
+        if self.pin.where is not None:
+            from tidemill.connectors.archives.filtering import where_condition
+
+            where_condition(self.schema(), self.pin.where, self.pin.location)
+
+    @abstractmethod
     def extents(self, start: int, end: int) -> list[tuple[Any, Extent]]:
         """Handles of the files with rows in ``[start, end)``, with what metadata tells of them.
 
         Driver only. The bounds of an extent may be wider than its rows, never narrower.
         """
-        ...
 
     def differences(self, start: int, end: int) -> dict[str, str]:
         """What a plan must say of columns that files with rows in ``[start, end)`` do not share.
 
-        By the column's name; what could change a value is an error already. Driver only.
+        By the column's name; what could change a value is an error already. None, by default: all
+        files of a table have its columns. Driver only.
         """
-        ...
+        del start, end
+        return {}
 
 
 class Archive(ArchiveColumns):
@@ -89,9 +100,10 @@ class Archive(ArchiveColumns):
         in errors.
         """
 
-    @abstractmethod
     def examine(self, catalog: Catalog, base: Path, where: str) -> str:
         """What 'tidemill doctor' says of it: what it is, and how much there is. Driver."""
+        pin = self.pin(catalog, base, where)
+        return f"{pin.location}, {self.describe(pin)}"
 
     @classmethod
     @abstractmethod

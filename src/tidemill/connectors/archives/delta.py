@@ -19,17 +19,10 @@ from pyarrow import fs
 from pydantic import Field
 
 from tidemill.connectors.archives.contract import Archive, ArchiveReader
+from tidemill.connectors.archives.filtering import row_condition
+from tidemill.connectors.archives.folder import folder_uri, is_inside, open_folder
 from tidemill.connectors.archives.iceberg import WIDE
-from tidemill.connectors.archives.parquet import (
-    Footer,
-    folder_uri,
-    is_inside,
-    open_folder,
-    read_footer,
-    read_rows,
-    row_condition,
-    where_condition,
-)
+from tidemill.connectors.archives.parquet import Footer, read_footer, read_rows
 from tidemill.errors import ConfigError, PlanError, SourceError
 from tidemill.iceberg.extents import null_ingest_times
 from tidemill.planning.manifest import ArchivePin
@@ -141,30 +134,16 @@ class DeltaArchive(Archive):
         return is_inside(location, pin.location)
 
 
-class DeltaReader:
+class DeltaReader(ArchiveReader):
     """The files of one version. What is in them is a function of the version alone."""
 
     def __init__(self, pin: SourcePin, files: pa.Table, schema: pa.Schema) -> None:
         """``files`` as in `_FILES`, with the partition columns; ``schema``: the table's."""
         self.pin, self.files, self._schema = pin, files, schema
 
-    def columns(self) -> dict[str, str]:
-        """The version's columns with their Arrow types."""
-        return {field.name: str(field.type) for field in self._schema}
-
     def schema(self) -> pa.Schema:
         """The version's columns."""
         return self._schema
-
-    def differences(self, start: int, end: int) -> dict[str, str]:
-        """All files of a table have its columns; those that came later are null in older files."""
-        del start, end
-        return {}
-
-    def verify(self) -> None:
-        """Statistics are checked when extents are asked for; a filter must fit the columns."""
-        if self.pin.where is not None:
-            where_condition(self._schema, self.pin.where, self.pin.location)
 
     @cached_property
     def _filesystem(self) -> tuple[fs.FileSystem, str]:

@@ -9,12 +9,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from tidemill.connectors.archives.iceberg import bind_filter
 from tidemill.rows.columns import spark_schema
+from tidemill.types import from_micros
 
 if TYPE_CHECKING:
-    import pyarrow.compute as pc
+    from pyiceberg.types import NestedField
+
+    from tidemill.connectors.pieces import Piece
+    from tidemill.planning.manifest import SourcePin
+
+_INDEX = "_tidemill_index"
 
 
 class RowFilter:
@@ -48,4 +55,38 @@ class RowFilter:
         return rows if len(found) == len(rows) else rows.take(found.combine_chunks())
 
 
-_INDEX = "_tidemill_index"
+def row_condition(pin: SourcePin, schema: pa.Schema, piece: Piece) -> pc.Expression:
+    """The rows of a piece: those of its ingest times that meet the source's filter."""
+    kind = schema.field(pin.ingest_time).type
+    low, high = (
+        pa.scalar(from_micros(moment).replace(tzinfo=None), pa.timestamp("us")).cast(
+            pa.timestamp("us", kind.tz)
+        )
+        for moment in (piece.start, piece.end)
+    )
+    ingest = pc.field(pin.ingest_time)
+    condition = (ingest >= low) & (ingest < high)
+    return condition & where_condition(schema, pin.where, pin.location) if pin.where else condition
+
+
+def where_condition(schema: pa.Schema, text: str, location: str) -> pc.Expression:
+    """A source's filter on Parquet files; one that does not fit the columns is an error."""
+    from pyiceberg.io.pyarrow import expression_to_pyarrow
+    from pyiceberg.schema import Schema, assign_fresh_schema_ids
+
+    fields = [found for field in spark_schema(schema) for found in _iceberg_field(field)]
+    iceberg = assign_fresh_schema_ids(Schema(*fields))
+    return expression_to_pyarrow(bind_filter(iceberg, text, location))
+
+
+def _iceberg_field(field: pa.Field) -> tuple[NestedField, ...]:
+    """The column as filters know it; none if Iceberg has no such type, a duration for example."""
+    from pyiceberg.io.pyarrow import (
+        UnsupportedPyArrowTypeException,
+        _pyarrow_to_schema_without_ids,
+    )
+
+    try:
+        return _pyarrow_to_schema_without_ids(pa.schema([field])).fields
+    except (UnsupportedPyArrowTypeException, ValueError):
+        return ()

@@ -158,7 +158,7 @@ class IcebergArchive(TableArchive, Archive):
         return replace(found, facts={**found.facts, "table_uuid": known})
 
 
-class IcebergReader:
+class IcebergReader(ArchiveReader):
     """One snapshot of one table. No catalog: the pinned metadata says all there is to read."""
 
     def __init__(
@@ -195,11 +195,6 @@ class IcebergReader:
 
             self._schema = schema_to_pyarrow(self.metadata.schema(), include_field_ids=False)
         return self._schema
-
-    def differences(self, start: int, end: int) -> dict[str, str]:
-        """All files of a table have its columns."""
-        del start, end
-        return {}
 
     def extents(self, start: int, end: int) -> list[tuple[Any, Extent]]:
         """Files with rows in the range, from the snapshot's manifests alone."""

@@ -1,8 +1,4 @@
-"""Read an archive of Parquet files in time-partitioned folders, whatever their layout.
-
-There are no snapshots: the run pins the list of files with size and modification time, and a
-file that changed under the run is an error, not other rows.
-"""
+"""Read an archive of Parquet files in time-partitioned folders, whatever their layout."""
 
 from __future__ import annotations
 
@@ -12,32 +8,24 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import reduce
 from operator import and_
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyarrow import fs
-from pydantic import Field
 
-from tidemill.connectors.archives.contract import Archive, ArchiveReader
-from tidemill.connectors.archives.iceberg import bind_filter
-from tidemill.connectors.archives.parquet_columns import FileColumns, missing_columns, unite
+from tidemill.connectors.archives.file_columns import FileColumns
+from tidemill.connectors.archives.filtering import row_condition
+from tidemill.connectors.archives.folder import FolderArchive, FolderReader
 from tidemill.connectors.pieces import Piece
 from tidemill.errors import SourceError
 from tidemill.iceberg.extents import row_group_extents
-from tidemill.planning.manifest import ArchivePin
 from tidemill.planning.statistics import Extent
-from tidemill.rows.columns import spark_schema
-from tidemill.types import from_micros
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
-    from pyiceberg.catalog import Catalog
-    from pyiceberg.types import NestedField
-
+    from tidemill.connectors.archives.contract import ArchiveReader
     from tidemill.planning.manifest import SourcePin
 
 _THREADS = 8
@@ -60,90 +48,38 @@ _KEPT: dict[tuple[str, str, int, int, str], Footer] = {}
 _MOST_KEPT = 200_000
 
 
-class ParquetArchive(Archive):
+class ParquetArchive(FolderArchive):
     """History in a folder of Parquet files, in any layout of sub-folders."""
 
     type: Literal["parquet"]
-    path: str = Field(description="The folder; relative to the YAML.")
-
-    def pin(self, catalog: Catalog, base: Path, where: str) -> ArchivePin:
-        """The list of the files that are there now."""
-        del catalog
-        location = folder_uri(self.path, base)
-        return ArchivePin("parquet", location, facts={"files": list_files(location, where)})
-
-    def examine(self, catalog: Catalog, base: Path, where: str) -> str:
-        """The folder and how many files it has."""
-        return f"{self.path}, {self.describe(self.pin(catalog, base, where))}"
+    suffixes: ClassVar[tuple[str, ...]] = (".parquet", ".pq")
 
     @classmethod
-    def describe(cls, pin: ArchivePin) -> str:
-        """How many files there are."""
-        return f"{len(pin.facts['files'])} files"
-
-    @classmethod
-    def open(cls, pin: SourcePin, catalog: Catalog) -> ArchiveReader:
-        """A file that changed since is found when it is read."""
-        del catalog
-        return ParquetReader(pin)
-
-    @classmethod
-    def reopen(
-        cls, pin: SourcePin, kept: Path, properties: dict[str, str], schema: pa.Schema | None
-    ) -> ArchiveReader:
-        """The pin says all there is to know."""
-        del kept, properties
-        return ParquetReader(pin, schema)
-
-    @classmethod
-    def covers(cls, pin: ArchivePin, location: str) -> bool:
-        """Whatever is written below the folder would be read by the next plan."""
-        return is_inside(location, pin.location)
+    def reader(cls, pin: SourcePin, known: pa.Schema | None) -> ArchiveReader:
+        """All that is to know is in the pin and in the footers."""
+        return ParquetReader(pin, known)
 
 
-class ParquetReader:
+class ParquetReader(FolderReader):
     """A pinned list of Parquet files below one folder."""
 
-    def __init__(self, pin: SourcePin, known: pa.Schema | None = None) -> None:
-        """Open no file yet. ``known``: what :meth:`schema` told before."""
-        self.pin = pin
-        self._schema = known
-
-    def _filesystem(self) -> tuple[fs.FileSystem, str]:
-        return open_folder(self.pin.location)
-
-    def columns(self) -> dict[str, str]:
-        """All columns with their Arrow types."""
-        return {field.name: str(field.type) for field in self.schema()}
-
-    def schema(self) -> pa.Schema:
+    def find_schema(self) -> pa.Schema:
         """All columns of all pinned files, and the keys of their folders as text."""
-        if self._schema is None:
-            files = [FileColumns(file["path"], footer.schema) for file, footer in self._footers()]
-            united = unite(files, self.pin.location)
-            for key in sorted({key for file in files for key in folder_keys(file.path)}):
-                if key not in united.names:
-                    united = united.append(pa.field(key, pa.string()))
-            self._schema = united
-        return self._schema
+        united = super().find_schema()
+        for key in sorted({key for file in self.files for key in folder_keys(file["path"])}):
+            if key not in united.names:
+                united = united.append(pa.field(key, pa.string()))
+        return united
 
-    def differences(self, start: int, end: int) -> dict[str, str]:
-        """Columns that some of the range's files lack."""
-        within = {file["path"] for file, _ in self.extents(start, end)}
-        files = [
-            FileColumns(file["path"], footer.schema)
-            for file, footer in self._footers()
-            if file["path"] in within
-        ]
-        return missing_columns(files)
+    def file_columns(self) -> list[FileColumns]:
+        """From the footers."""
+        return [FileColumns(file["path"], footer.schema) for file, footer in self._footers()]
 
     def _footers(self) -> list[tuple[dict[str, Any], Footer]]:
         """What the files' footers tell. Each is read once in a process, and then kept."""
-        filesystem, base = self._filesystem()
 
         def read(file: dict[str, Any]) -> tuple[dict[str, Any], Footer]:
-            path = f"{base}/{file['path']}"
-            self._require_unchanged(filesystem, path, file)
+            filesystem, path = self.find_file(file)
             known = (self.pin.location, path, file["size"], file["mtime"], self.pin.ingest_time)
             if known not in _KEPT:
                 _KEPT[known] = read_footer(
@@ -154,31 +90,11 @@ class ParquetReader:
         if len(_KEPT) > _MOST_KEPT:
             _KEPT.clear()
         with ThreadPoolExecutor(_THREADS) as pool:
-            assert self.pin.archive is not None
-            return list(pool.map(read, self.pin.archive.facts["files"]))
-
-    def _require_unchanged(
-        self, filesystem: fs.FileSystem, path: str, file: dict[str, Any]
-    ) -> None:
-        info = filesystem.get_file_info(path)
-        if info.type == fs.FileType.NotFound:
-            raise SourceError("the pinned file is gone", where=path, fix="restore it", file=path)
-        if (info.size, info.mtime_ns) != (file["size"], file["mtime"]):
-            raise SourceError(
-                "the file changed since the run was planned",
-                where=path,
-                fix="restore the old file, or start a new backfill",
-                file=path,
-            )
-
-    def verify(self) -> None:
-        """Footers are read, and checked, when extents are asked for."""
+            return list(pool.map(read, self.files))
 
     def extents(self, start: int, end: int) -> list[tuple[Any, Extent]]:
         """Row groups with rows in the range, from the footers."""
         found = []
-        if self.pin.where is not None:
-            where_condition(self.schema(), self.pin.where, self.pin.location)
         for file, footer in self._footers():
             if footer.rows == 0:
                 continue
@@ -207,20 +123,12 @@ class ParquetReader:
 
     def read(self, piece: Piece, columns: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
         """One file's rows of the slice; missing columns are null, folder keys are text."""
-        filesystem, base = self._filesystem()
-        path = f"{base}/{piece.handle['path']}"
-        self._require_unchanged(filesystem, path, piece.handle)
+        filesystem, path = self.find_file(piece.handle)
         condition = row_condition(self.pin, self.schema(), piece)
         keys = folder_keys(piece.handle["path"])
         yield from read_rows(
             filesystem, path, self.schema(), keys, columns=columns, condition=condition
         )
-
-
-def open_folder(location: str) -> tuple[fs.FileSystem, str]:
-    """The file system of a folder's URI, and the folder's path there."""
-    filesystem, path = fs.FileSystem.from_uri(location)
-    return filesystem, path.rstrip("/")
 
 
 def read_footer(
@@ -295,49 +203,12 @@ def _undeleted(
         yield from pa.table(there).filter(condition).select(columns).to_batches()
 
 
-def row_condition(pin: SourcePin, schema: pa.Schema, piece: Piece) -> pc.Expression:
-    """The rows of a piece: those of its ingest times that meet the source's filter."""
-    kind = schema.field(pin.ingest_time).type
-    low, high = (
-        pa.scalar(from_micros(moment).replace(tzinfo=None), pa.timestamp("us")).cast(
-            pa.timestamp("us", kind.tz)
-        )
-        for moment in (piece.start, piece.end)
-    )
-    ingest = pc.field(pin.ingest_time)
-    condition = (ingest >= low) & (ingest < high)
-    return condition & where_condition(schema, pin.where, pin.location) if pin.where else condition
-
-
-def where_condition(schema: pa.Schema, text: str, location: str) -> pc.Expression:
-    """A source's filter on Parquet files; one that does not fit the columns is an error."""
-    from pyiceberg.io.pyarrow import expression_to_pyarrow
-    from pyiceberg.schema import Schema, assign_fresh_schema_ids
-
-    fields = [found for field in spark_schema(schema) for found in _iceberg_field(field)]
-    iceberg = assign_fresh_schema_ids(Schema(*fields))
-    return expression_to_pyarrow(bind_filter(iceberg, text, location))
-
-
 def _nulls(footer: pq.ParquetFile, column: str) -> int:
     """How many rows have no value in the column, by the statistics of all row groups."""
     groups = [footer.metadata.row_group(at) for at in range(footer.metadata.num_row_groups)]
     paths = [groups[0].column(at).path_in_schema for at in range(groups[0].num_columns)]
     at = paths.index(column)
     return sum(group.column(at).statistics.null_count or 0 for group in groups)
-
-
-def _iceberg_field(field: pa.Field) -> tuple[NestedField, ...]:
-    """The column as filters know it; none if Iceberg has no such type, a duration for example."""
-    from pyiceberg.io.pyarrow import (
-        UnsupportedPyArrowTypeException,
-        _pyarrow_to_schema_without_ids,
-    )
-
-    try:
-        return _pyarrow_to_schema_without_ids(pa.schema([field])).fields
-    except (UnsupportedPyArrowTypeException, ValueError):
-        return ()
 
 
 def folder_keys(path: str) -> dict[str, str | None]:
@@ -352,37 +223,3 @@ def _is(schema: pa.Schema, key: str, value: Any) -> pc.Expression:
     if value is None:
         return pc.field(key).is_null()
     return pc.field(key) == pa.scalar(value, schema.field(key).type)
-
-
-def folder_uri(path: str, base: Path) -> str:
-    """A folder as the YAML names it, relative to ``base``, as URI."""
-    return path if "://" in path else (base / path).as_uri()
-
-
-def is_inside(location: str, folder: str) -> bool:
-    """Whether a place is the folder, or lies below it; both are paths or URIs."""
-    inner, outer = (
-        place.removeprefix("file://").replace("//", "/").rstrip("/") + "/"
-        for place in (location, folder)
-    )
-    return inner.startswith(outer)
-
-
-def list_files(location: str, where: str) -> list[dict[str, Any]]:
-    """Every Parquet file below the folder, to be pinned. Hidden and marker files do not count."""
-    filesystem, base = open_folder(location)
-    if filesystem.get_file_info(base).type != fs.FileType.Directory:
-        raise SourceError(f"there is no folder {base}", where=where, fix="correct archive.path")
-    infos = filesystem.get_file_info(fs.FileSelector(base, recursive=True))
-    files = [
-        {"path": info.path[len(base) + 1 :], "size": info.size, "mtime": info.mtime_ns}
-        for info in infos
-        if info.type == fs.FileType.File
-        and info.path.endswith((".parquet", ".pq"))
-        and not any(part.startswith(("_", ".")) for part in info.path[len(base) + 1 :].split("/"))
-    ]
-    if not files:
-        raise SourceError(
-            f"there is no .parquet file below {base}", where=where, fix="correct archive.path"
-        )
-    return sorted(files, key=lambda file: str(file["path"]))

@@ -101,9 +101,9 @@ class LogHome(LiveHome, ABC):
         """The slices of a run, in the process beside Spark's JVM and in the driver."""
 
     @classmethod
-    @abstractmethod
     def show(cls, pin: LivePin) -> str:
         """The log in the words of a plan: ``topic plays``."""
+        return f"{pin.kind} {pin.location}"
 
     @classmethod
     def show_positions(cls, positions: Json) -> str:

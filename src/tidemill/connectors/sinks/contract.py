@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
@@ -54,6 +54,7 @@ OUTPUT = "_tidemill_output"
 ROW = "_tidemill_row"
 """Of outputs with topics: rows of one identity have one value, and stand together."""
 TIDEMILL = (OUTPUT, ROW)
+_FLUSH_BYTES = 128 * 1024 * 1024
 
 
 @dataclass(frozen=True)
@@ -106,17 +107,19 @@ class Sink(ABC):
     """Whether the place tells which batch of a run it has; a log cannot: it has rows twice."""
     shape: MessageShape | None = None
     """By which key and order Spark arranges the rows before tasks write them; None: as they are."""
+    at_start: BatchStamp | None = None
+    """See :meth:`prepare`; `stamp.is_repeat` asks for it."""
 
     def check(self) -> None:  # noqa: B027
         """The place can be reached, with the settings of now. Changes nothing."""
 
-    @abstractmethod
     def prepare(self, at_start: BatchStamp | None) -> None:
         """Make what is missing; raise SinkError if what is there does not fit the output.
 
         ``at_start`` is this run's stamp at the place as the start check has accepted it. The sink
-        must not read it again: another driver may have committed since.
+        must not read it again: another driver may have committed since. By default it is only kept.
         """
+        self.at_start = at_start
 
     @abstractmethod
     def destination(self, batch: int = -1) -> Destination:
@@ -133,9 +136,11 @@ class Sink(ABC):
         known. It may have landed, so the stamp must be looked at first.
         """
 
-    @abstractmethod
-    def discard(self, written: Sequence[bytes]) -> None:
-        """Throw away what tasks wrote: a lost run, for which this one goes on, gave it already."""
+    def discard(self, written: Sequence[bytes]) -> None:  # noqa: B027
+        """Throw away what tasks wrote: a lost run, for which this one goes on, gave it already.
+
+        By default it stays where it is: nobody sees it.
+        """
 
     def stamps(self) -> Mapping[str, LastCommit]:
         """The last commit of every run at the place, by run. Empty if the place is not there."""
@@ -191,7 +196,8 @@ def arrow_schema(pin: SinkPin) -> pa.Schema:
 class Destination(Protocol):
     """Where the rows of one output go, as an executor needs it: small, and without a catalog.
 
-    It is pickled for Spark's tasks. It may hold secrets, which its ``repr`` must not show.
+    It is pickled for Spark's tasks. It may hold secrets, which its ``repr`` must not show. One that
+    writes files is a :class:`FileDestination`.
     """
 
     @property
@@ -214,6 +220,43 @@ class Opened(Protocol):
 
     def finish(self) -> Iterator[pa.RecordBatch]:
         """After this the rows are written: a commit may make them seen, or they are seen."""
+
+
+@dataclass(frozen=True)
+class FileDestination(ABC):
+    """A destination of files: a task holds its rows until there are enough for one."""
+
+    time: str | None
+    range: tuple[int, int] | None  # only rows with a time in it are kept
+
+    @abstractmethod
+    def write(self, rows: pa.Table) -> Iterable[tuple[bytes, int]]:
+        """Executor: write files that nobody sees yet; what ``commit`` is told, and rows of each."""
+
+    def open(self, name: str) -> Opened:
+        """A re-run writes new files; only those the commit takes are ever seen."""
+        return _HeldRows(self, name)
+
+
+class _HeldRows:
+    """Rows of one task on their way into files."""
+
+    def __init__(self, target: FileDestination, name: str) -> None:
+        self._target, self._name = target, name
+        self._held: list[pa.Table] = []
+
+    def take(self, rows: pa.Table) -> Iterator[pa.RecordBatch]:
+        """Hold the rows; write when there are enough for a file."""
+        self._held.append(rows.drop_columns([ROW]) if ROW in rows.schema.names else rows)
+        if sum(table.nbytes for table in self._held) > _FLUSH_BYTES:
+            yield from self.finish()
+
+    def finish(self) -> Iterator[pa.RecordBatch]:
+        """Write what is held."""
+        held, self._held = self._held, []
+        if held:
+            for told, rows in self._target.write(pa.concat_tables(held).combine_chunks()):
+                yield result(self._name, told, rows, 0)
 
 
 def cut(rows: pa.Table, target: Destination) -> tuple[pa.Table, int]:

@@ -15,7 +15,7 @@ from tidemill.connectors.sinks.contract import (
     RESULT_DDL,
     ROW,
     Destination,
-    Opened,
+    FileDestination,
     cut,
     result,
 )
@@ -29,17 +29,14 @@ if TYPE_CHECKING:
     from pyiceberg.table.metadata import TableMetadata
 
 __all__ = ["OUTPUT", "RESULT_DDL", "BatchWriter", "Target", "write_files"]
-_FLUSH_BYTES = 128 * 1024 * 1024
 
 
 @dataclass(frozen=True)
-class Target:
+class Target(FileDestination):
     """One output table as an executor needs it: no catalog, no history."""
 
     metadata: TableMetadata
     io: FileIO
-    time: str | None
-    range: tuple[int, int] | None  # only rows with time in it are kept
     order: tuple[str, ...] = ()  # of the rows within a file
     vending: Vending | None = None  # for credentials that end before the run does
 
@@ -54,39 +51,16 @@ class Target:
         """The target of a table as it is now; later changes of its schema do not reach the run."""
         slim: dict[str, Any] = {"snapshots": [], "refs": {}, "snapshot_log": [], "metadata_log": []}
         metadata = table.metadata.model_copy(update=slim)
-        return cls(metadata, table.io, time, kept, order, Vending.of(table))
+        return cls(time, kept, metadata, table.io, order, Vending.of(table))
 
-    def open(self, name: str) -> Opened:
-        """A re-run writes new files; only those the commit takes are ever seen."""
-        return _OpenTable(self, name)
-
-
-class _OpenTable:
-    """Rows of one task on their way into data files."""
-
-    def __init__(self, target: Target, name: str) -> None:
-        self.target, self.name = target, name
-        self._held: list[pa.Table] = []
-
-    def take(self, rows: pa.Table) -> Iterator[pa.RecordBatch]:
-        """Hold the rows; write when there are enough for a file."""
-        self._held.append(rows.drop_columns([ROW]) if ROW in rows.schema.names else rows)
-        if sum(table.nbytes for table in self._held) > _FLUSH_BYTES:
-            yield from self.finish()
-
-    def finish(self) -> Iterator[pa.RecordBatch]:
-        """Write what is held."""
-        if not self._held:
-            return
-        rows = pa.concat_tables(self._held).combine_chunks()
-        self._held = []
-        if self.target.order:
-            rows = rows.sort_by([(column, "ascending") for column in self.target.order])
-        target = self.target
-        io = target.vending.renew(target.io) if target.vending else target.io
-        for file in write_files(target.metadata, io, rows):
+    def write(self, rows: pa.Table) -> Iterator[tuple[bytes, int]]:
+        """Data files, by the table's partitions."""
+        if self.order:
+            rows = rows.sort_by([(column, "ascending") for column in self.order])
+        io = self.vending.renew(self.io) if self.vending else self.io
+        for file in write_files(self.metadata, io, rows):
             # Spark's own channel from task to driver; nothing is ever unpickled from disk.
-            yield result(self.name, pickle.dumps(file), file.record_count, 0)
+            yield pickle.dumps(file), file.record_count
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from tidemill.errors import PlanError, RunError
 from tidemill.planning.messages import MessageShape
 from tidemill.runtime.starts.recovery import require_stamps
 
-TOLD = SinkPin("kafka", "kafka:plays", '{"fields": []}', own={"topic": "plays"})
+TOLD = SinkPin("kafka", "kafka:plays", '{"fields": []}', own={"target": "plays"})
 MANIFEST = SimpleNamespace(
     run="r", pipeline="p", sinks={"output": TOLD}, output=(0, 1), late_table="", dead_table=""
 )

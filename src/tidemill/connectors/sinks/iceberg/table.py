@@ -37,7 +37,6 @@ class IcebergTable(Sink):
         """Nothing is opened yet."""
         self.run, self.pin, self.place = run, pin, pin.place
         self._target: Target | None = None
-        self._at_start: BatchStamp | None = None
 
     def prepare(self, at_start: BatchStamp | None) -> None:
         """Make the table if it is missing. An archive's table gets the columns that it lacks."""
@@ -52,7 +51,7 @@ class IcebergTable(Sink):
         )
         order = tuple(self.pin.own["order"])
         self._target = Target.of(table, self.pin.time, self.run.manifest.output, order)
-        self._at_start = at_start
+        self.at_start = at_start
 
     def schema(self) -> pa.Schema:
         """The table's columns."""
@@ -74,7 +73,7 @@ class IcebergTable(Sink):
         """Put these files into the table; an archive says how far it ``followed`` its log."""
         keep = self.run.loaded.config.keep_snapshots
         waste = Wastebook.of(self.run.loaded.home, self.place, self.run.run, keep)
-        known = Known(self._at_start, self.destination().metadata, waste)
+        known = Known(self.at_start, self.destination().metadata, waste)
         return commit_files(self.run.catalog, self.place, stamp, files, followed, known=known)
 
     def discard(self, written: Sequence[bytes]) -> None:

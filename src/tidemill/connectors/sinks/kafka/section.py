@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field, field_validator
 
-from tidemill.config.pins import SinkPin
 from tidemill.config.places import topic_places
 from tidemill.config.sink import Columns, Place, SinkSection
 from tidemill.errors import PlanError
 from tidemill.planning.messages import check_messages
 
 if TYPE_CHECKING:
+    from tidemill.config.pins import SinkPin
     from tidemill.connectors.sinks.contract import Sink, SinkRun
 
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
@@ -81,14 +81,9 @@ class KafkaSink(SinkSection):
         """Every column must have a place in a message."""
         check_messages(output, schema, self.key, where)
 
-    def pin(self, schema: str, target: str) -> SinkPin:
-        """The topic; its brokers and the client's options may be secret and stay in the YAML."""
-        own = {"topic": target}
-        return SinkPin("kafka", f"kafka:{target}", schema, self.time, tuple(self.key), own=own)
-
     @classmethod
     def open(cls, run: SinkRun, name: str, pin: SinkPin) -> Sink:
-        """Driver: the topic of a pin, with the client's settings of the YAML as it is now."""
+        """Driver: the topic of a pin. Brokers and options may be secret: the YAML has them."""
         from tidemill.connectors.sinks.kafka.topic import KafkaTopic
 
         return KafkaTopic(run, pin, run.section(name, cls))

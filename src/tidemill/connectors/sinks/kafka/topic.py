@@ -35,15 +35,12 @@ class KafkaTopic(Sink):
         self.place, self.shape = pin.place, MessageShape.of(pin)
         client = {**section.options, "bootstrap.servers": section.brokers}
         kept = run.manifest.output
-        self.target = TopicTarget(pin.own["topic"], self.shape, kept, client, run.run)
+        self.target = TopicTarget(pin.own["target"], self.shape, kept, client, run.run)
         self._note = SentNote(run.folder)
 
     def check(self) -> None:
-        """The settings are right, the topic is there."""
+        """The settings are right, the topic is there: its owner makes it, with its partitions."""
         require_topic(self.target)
-
-    def prepare(self, at_start: BatchStamp | None) -> None:
-        """Nothing: a topic is made by its owner, with the partitions that he wants."""
 
     def destination(self, batch: int = -1) -> TopicTarget:
         """The topic for one batch; of one that is in the topic already, tasks only count."""
@@ -52,9 +49,6 @@ class KafkaTopic(Sink):
     def commit(self, stamp: BatchStamp, written: Sequence[bytes]) -> bool:
         """The tasks of the batch have ended: its messages are in the run's topics."""
         return self._note.note(stamp.batch)
-
-    def discard(self, written: Sequence[bytes]) -> None:
-        """Not asked for: a run that writes to a topic is not recovered."""
 
 
 class SentNote:

@@ -56,7 +56,6 @@ class PostgresTable(Sink):
         self._schema, self._table = pin.own["table"].split(".")
         self._upserts = pin.own["mode"] == "upsert"
         self._client = section.connection()
-        self._at_start: BatchStamp | None = None
         self._target: PostgresTarget | None = None
         told = hashlib.sha256(f"{run.run}\n{pin.own['table']}".encode()).hexdigest()
         self._prefix = f"tidemill_stage_{told[:12]}_"
@@ -79,7 +78,7 @@ class PostgresTable(Sink):
             if self._upserts:
                 self._check_unique(connection)
             self._drop_stages(connection)
-        self._at_start = at_start
+        self.at_start = at_start
         kept = self.run.manifest.output
         self._target = PostgresTarget(
             self.place, self._schema, self._prefix, columns, self.pin.time, kept, self._client
@@ -116,7 +115,7 @@ class PostgresTable(Sink):
             self._lock(connection, stamp.run)
             found = self._read_stamp(connection, stamp.run)
             last = None if found is None else BatchStamp.from_json(stamp.run, found)
-            if is_repeat(last, stamp, self._at_start, self.place):
+            if is_repeat(last, stamp, self.at_start, self.place):
                 self._drop_stages(connection)
                 return bool(json.loads(found or "{}").get("stages") == told["stages"])
             self._require_whole(connection, stages)

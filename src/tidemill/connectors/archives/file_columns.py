@@ -1,4 +1,4 @@
-"""The columns of Parquet files together: what fits, what is refused, what only some files have.
+"""The columns of files together: what fits, what is refused, what only some of the files have.
 
 A type may be widened where every value stays what it is: whole numbers to wider whole numbers,
 ``float`` to ``double``, decimals to decimals of more digits. Whole numbers and decimals never

@@ -8,7 +8,7 @@ import pytest
 from tests.connectors.archives.archives import START, make_rows
 from tests.connectors.archives.test_parquet import END, reader_of, write
 from tidemill.connectors.archives import parquet
-from tidemill.connectors.archives.parquet_columns import FileColumns, missing_columns, unite, wider
+from tidemill.connectors.archives.file_columns import FileColumns, missing_columns, unite, wider
 from tidemill.connectors.pieces import Piece
 from tidemill.errors import SourceError
 
