@@ -317,7 +317,7 @@ def test_secrets_stay_in_memory(
     kept = pier.folder / ".tidemill" / "runs" / result.run
     manifest = json.loads((kept / "manifest.json").read_text("utf-8"))["sinks"]["output"]
     assert manifest["kind"] == "kafka"
-    assert manifest["own"]["topic"] == topic
+    assert manifest["own"]["target"] == topic
     said = json.dumps(result.to_json())
     files = [path for path in pier.folder.rglob("*") if path.is_file()]
     for secret in (SECRET, "anna-who-writes"):
