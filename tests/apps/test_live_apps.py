@@ -146,9 +146,9 @@ class LiveApp:
         return [row for row in read(self.project, table).to_dicts() if row["ingest_time"] in over]
 
     def first(self, run: str) -> datetime:
-        """The first ingest time that the run reads."""
-        folder = RunFolder.of(self.project.loaded.home, run)
-        return from_micros(folder.read_manifest().boundaries[0])
+        """The first ingest time of late and dead rows that the run gives: of its range."""
+        manifest = RunFolder.of(self.project.loaded.home, run).read_manifest()
+        return from_micros(max(manifest.boundaries[0], manifest.output[0]))
 
 
 @contextmanager
