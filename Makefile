@@ -22,7 +22,7 @@ demo: $(READY)  ## generate a day of playback events, plan, backfill, make sessi
 
 check: $(READY)  ## fast: lint, types, tests without Spark and Kafka
 	@$(MAKE) --no-print-directory lint types
-	@$(BIN)/pytest -q -m "not spark and not kafka and not cluster and not kill and not slow"
+	@$(BIN)/pytest -q -n 2 --dist loadfile -m "not spark and not kafka and not cluster and not kill and not slow"
 
 test: $(READY)  ## everything: lint, types, all tests (Spark, Kafka, a cluster, kill -9)
 	@$(MAKE) --no-print-directory lint types
