@@ -109,7 +109,7 @@ def figures(found: pl.DataFrame) -> dict[str, Any]:
 
 def session(**conf: str) -> SparkSession:
     """Spark with two cores, as a peer would be run."""
-    from tidemill.config import SparkConfig
+    from tidemill.config.spark import SparkConfig
 
     config = SparkConfig(master="local[2]", memory="3g", conf={_RECENT: 200, **conf})
     return build_session(config, 2, "bench", log=Path(os.devnull))

@@ -53,7 +53,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator["SparkSession"]:
     """The shared session: starting one costs seconds."""
-    from tidemill.config import SparkConfig
+    from tidemill.config.spark import SparkConfig
     from tidemill.runtime.spark.session import build_session
 
     log: Path = tmp_path_factory.mktemp("spark") / "spark.log"

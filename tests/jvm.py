@@ -38,7 +38,7 @@ def _run_a_pipeline() -> None:
     from pyspark.sql import functions as F
 
     from tidemill import sessions
-    from tidemill.config import SparkConfig
+    from tidemill.config.spark import SparkConfig
     from tidemill.testing import MemoryLog, make_project, replay
 
     def code(rows: DataFrame) -> DataFrame:

@@ -77,7 +77,7 @@ def test_the_process_that_plans_batches_loads_little(request: pytest.FixtureRequ
     code = (
         "import pickle, sys\nfrom tidemill.reading.slicing import Slicing\n"
         "from tidemill.planning.offsets import Offset\n"
-        f"ends = [Offset('plays', at) for at in {manifest.boundaries[:2]}]\n"
+        f"ends = [Offset('plays', at) for at in {manifest.times.boundaries[:2]}]\n"
         "from tidemill.reading.options import SourceOptions\n"
         f"tasks = Slicing(SourceOptions.from_spark({options!r})).tasks(*ends)\n"
         "print(len(tasks), len(pickle.dumps(tasks)) > 0)"

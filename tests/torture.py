@@ -23,7 +23,7 @@ from tests.live.seam import Play, Scenario, SeamYard
 from tests.live.victim import Victims
 from tests.reliability.scenario import RANGE, Yard, random_kills, worker_kills
 from tests.report import kept_sections, when, write_sections
-from tidemill.config import SparkConfig
+from tidemill.config.spark import SparkConfig
 from tidemill.runtime.spark.session import build_session
 
 _LANES = 2

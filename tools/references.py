@@ -10,17 +10,15 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from tidemill.cli.main import cli
-from tidemill.config import (
-    CatalogConfig,
-    PipelineConfig,
-    ProjectConfig,
-    SourceConfig,
-    SparkConfig,
-    StreamConfig,
-)
 from tidemill.config.archive import ARCHIVES
+from tidemill.config.catalog import CatalogConfig
+from tidemill.config.expect import OutputExpect, PipelineExpect
+from tidemill.config.pipeline import PipelineConfig, SourceConfig
+from tidemill.config.project import ProjectConfig
 from tidemill.config.sink import SINKS
+from tidemill.config.spark import SparkConfig
 from tidemill.config.sparksettings import MEANING, OURS
+from tidemill.config.stream import StreamConfig
 from tidemill.connectors.logs.files.home import FilesLive, RequestsTopic
 from tidemill.connectors.logs.kafka.home import KafkaLive
 from tidemill.types import show_duration
@@ -36,7 +34,9 @@ SECTIONS: dict[str, type[BaseModel]] = {
     "streams: NAME: live: (type: files)": FilesLive,
     "streams: NAME: live: (type: files) requests:": RequestsTopic,
     "pipelines: NAME:": PipelineConfig,
-    "pipelines: NAME: sources: PARAMETER:": SourceConfig,
+    "pipelines: NAME: expect:": PipelineExpect,
+    "pipelines: NAME: sinks: OUTPUT: expect:": OutputExpect,
+    "pipelines: NAME: sources: ARGUMENT:": SourceConfig,
     **{
         f"pipelines: NAME: sinks: OUTPUT: (type: {kind})": SINKS.find(kind)
         for kind in SINKS.builtin

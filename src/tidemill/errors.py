@@ -8,9 +8,21 @@ import json
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from difflib import get_close_matches
+from enum import IntEnum
 
 _LINE = "tidemill-error: "
 """What the line begins with by which an error travels inside the text of another exception."""
+
+
+class ExitCode(IntEnum):
+    """How a command ends, for scripts."""
+
+    DONE = 0
+    ERROR = 1  # it failed while it was done
+    MISUSE = 2  # the options or the YAML ask for what cannot be done as written
+    CANCELLED = 3
+    BROKEN = 4  # the run is finished, and an expectation of it does not hold
+    STOPPED = 130  # a backfill was told to stop, and can be resumed
 
 
 class TidemillError(Exception):
@@ -88,19 +100,13 @@ def find_error(text: str) -> TidemillError | None:
     while (end := text.rfind(_LINE, 0, end)) >= 0:
         try:
             found, _ = json.JSONDecoder().raw_decode(text, end + len(_LINE))
-            family = globals()[found.pop("family")]
-            return _made(family, **found)
+            family: type = globals()[found["family"]]
+            if issubclass(family, TidemillError):
+                where, fix, facts = found["where"], found["fix"], found["facts"]
+                return family(found["message"], where=where, fix=fix, **facts)
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             continue  # a text that only looks like the line of an error
     return None
-
-
-def _made(
-    family: type[TidemillError], message: str, where: str, fix: str, facts: dict[str, object]
-) -> TidemillError:
-    if not issubclass(family, TidemillError):
-        raise TypeError(family)
-    return family(message, where=where, fix=fix, **facts)
 
 
 def nearest(word: str, allowed: Iterable[str]) -> str:

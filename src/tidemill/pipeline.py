@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 from tidemill.errors import ConfigError
 
@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Pipeline:
-    """A pipeline function with the names of the streams it reads.
+    """A pipeline function with the names of the streams it reads, and its parameters' values.
+
+    What ``@pipeline`` makes has all arguments in ``streams``: which of them are streams and which
+    are parameters is known when the function is loaded for a pipeline of the YAML.
 
     Called on the driver, more than once per run (to analyse, then to run): it must only build
     DataFrames. Reading the clock, random numbers or a service in it breaks the promise of equal
@@ -28,29 +31,30 @@ class Pipeline:
 
     function: Callable[..., Outputs]
     streams: tuple[str, ...]
+    params: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
         """The function's own name."""
         return self.function.__name__
 
-    def __call__(self, *frames: DataFrame, **named: DataFrame) -> Outputs:
+    def __call__(self, *frames: Any, **named: Any) -> Outputs:
         """Call the function itself: a pipeline can be used inside another or in a test."""
         return self.function(*frames, **named)
 
 
 def pipeline(function: Callable[..., Outputs]) -> Pipeline:
-    """Mark a function as a pipeline; its parameters' names are the streams it reads."""
-    parameters = inspect.signature(function).parameters.values()
-    for parameter in parameters:
-        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+    """Mark a function as a pipeline; its arguments have the names of streams and parameters."""
+    arguments = inspect.signature(function).parameters.values()
+    for argument in arguments:
+        if argument.kind in (argument.VAR_POSITIONAL, argument.VAR_KEYWORD):
             raise ConfigError(
-                f"the pipeline {function.__name__} takes *{parameter.name}",
-                fix="name every stream as a parameter of its own",
+                f"the pipeline {function.__name__} takes *{argument.name}",
+                fix="name every stream and every parameter as an argument of its own",
             )
-    if not parameters:
+    if not arguments:
         raise ConfigError(
             f"the pipeline {function.__name__} reads no stream",
-            fix="give it one parameter per stream, named as in the YAML's streams:",
+            fix="give it one argument per stream, named as in the YAML's streams:",
         )
-    return Pipeline(function, tuple(parameter.name for parameter in parameters))
+    return Pipeline(function, tuple(argument.name for argument in arguments))

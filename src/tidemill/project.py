@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tidemill.config import ProjectConfig, load_config
-from tidemill.config.loader import LoadedConfig
+from tidemill.config.loader import LoadedConfig, load_config
+from tidemill.config.project import ProjectConfig
 from tidemill.errors import RunError
 from tidemill.iceberg.catalog import open_catalog
 from tidemill.planning.manifest import Manifest
@@ -19,13 +19,21 @@ from tidemill.planning.requests import Goal, Length, Until, When, request, run_r
 from tidemill.runfolder.control import read_control, update_control
 from tidemill.runfolder.folder import RunFolder
 from tidemill.runfolder.lease import hold_lease, hold_watch, is_held, is_watched
+from tidemill.runtime.code.binding import require_same_params
 from tidemill.runtime.plans.planner import make_plan
-from tidemill.runtime.registry import BatchRecord, Registry, RunRecord, RunState, open_registry
-from tidemill.runtime.reports.phase import read_phase
-from tidemill.runtime.reports.results import Progress, RunResult, without_folder
+from tidemill.runtime.registry import (
+    OVER,
+    BatchRecord,
+    Registry,
+    RunRecord,
+    RunState,
+    open_registry,
+)
+from tidemill.runtime.reports.judging import read_judgement, warnings_of
+from tidemill.runtime.reports.results import Progress, RunResult, read_phase, without_folder
 from tidemill.runtime.spark.settings import require_same_meaning
-from tidemill.runtime.starts.beginning import complete_run
-from tidemill.runtime.starts.starting import Starter
+from tidemill.runtime.starts.naming import find_manifest
+from tidemill.runtime.starts.starting import Starter, complete_run, release
 from tidemill.types import parse_duration
 
 if TYPE_CHECKING:
@@ -34,7 +42,7 @@ if TYPE_CHECKING:
 
     from tidemill.archive.desk import ArchiveDesk
     from tidemill.runtime.driving.rewind import Rewound
-    from tidemill.runtime.reports.latereport import LateReport
+    from tidemill.runtime.reports.late import LateReport
     from tidemill.runtime.reports.states import RunStates, StateSummary
 
 
@@ -42,7 +50,6 @@ class Project:
     """One tidemill.yaml and everything that can be done with it."""
 
     def __init__(self, loaded: LoadedConfig) -> None:
-        """Nothing is opened yet."""
         self.loaded = loaded
 
     @property
@@ -66,11 +73,11 @@ class Project:
     ) -> RunPlan:
         """The dry run: what a backfill of ``[start, end)`` would read, in which slices.
 
-        Options are the fields of :class:`RunRequest`; durations may be text.
+        Options are the fields of :class:`RunRequest`; durations may be text. ``params`` are values
+        of the pipeline's parameters by name, before those of the YAML.
         """
-        return make_plan(
-            self.loaded, request(pipeline, start, end, **options), datetime.now(UTC), spark
-        )
+        asked = request(pipeline, start, end, **options)
+        return make_plan(self.loaded, asked, datetime.now(UTC), spark)
 
     def backfill(
         self,
@@ -212,7 +219,7 @@ class Project:
 
     def has_grown(self, run: str) -> bool:
         """Whether a run ended because records have new fields, so that another must continue."""
-        return read_control(RunFolder.of(self.loaded.home, run).path).grown
+        return read_control(self._folder(run).path).grown
 
     def prepare_grown(self, manifest: Manifest) -> Manifest:
         """Prepare the run that continues, under the same name, a run that has met new fields."""
@@ -229,17 +236,24 @@ class Project:
 
         If a supervised run has no driver at the moment, its supervisor starts no other.
         """
-        run = self.registry.get(run).run
-        folder = RunFolder.of(self.loaded.home, run)
-        if not is_watched(folder.path):
-            self._require_driven(run)
-        update_control(folder.path, stopping=True)
-        return self.status(run)
+        return self._order(run, stopping=True)
+
+    def _order(self, run: str, **orders: bool) -> RunResult:
+        """Write orders for the driver of a run, which must have one, or a supervisor."""
+        record = self.registry.get(run)
+        path = self._folder(record.run).path
+        if not is_watched(path) and not is_held(path):
+            raise RunError(f"the run {record.run} is not running, it is {record.state}")
+        update_control(path, **orders)
+        return self.status(record.run)
+
+    def _folder(self, run: str) -> RunFolder:
+        return RunFolder.of(self.loaded.home, run)
 
     @contextlib.contextmanager
     def supervised(self, run: str) -> Iterator[Callable[[], bool]]:
         """Lock a run for a supervisor; yields a function that says whether somebody ended it."""
-        folder = RunFolder.of(self.loaded.home, run)
+        folder = self._folder(run)
 
         def is_over() -> bool:
             is_cancelled = self.registry.get(run).state is RunState.CANCELLED
@@ -257,28 +271,33 @@ class Project:
         run: str,
         *,
         until: Until | None = None,
+        params: Mapping[str, Any] | None = None,
         on_start: Callable[[Manifest], None] = lambda manifest: None,
         on_progress: Callable[[Progress], None] = lambda progress: None,
         spark: SparkSession | None = None,
     ) -> RunResult:
         """Continue exactly where a run stopped or died; a paused run is released.
 
+        The run keeps the values of its parameters, whatever the YAML says now; other ``params`` are
+        refused.
+
         If an archive run meets new fields, another run continues it; ``on_start`` gets the manifest
         of that run.
         """
         record = self.registry.get(run)
-        run = record.run
-        folder = RunFolder.of(self.loaded.home, run)
+        folder = self._folder(record.run)
         manifest = folder.read_manifest()
-        if record.state in (RunState.FINISHED, RunState.CANCELLED):
+        if record.state in OVER:
             raise RunError(
-                f"the run {run} is {record.state}", fix="start a new one with 'tidemill backfill'"
+                f"the run {record.run} is {record.state}",
+                fix="start a new one with 'tidemill backfill'",
             )
+        require_same_params(manifest, params or {})
         require_same_meaning(manifest, self.config.spark)
         is_driven = record.state is RunState.RUNNING and is_held(folder.path)
-        if is_driven and _is_paused(folder):
+        if is_driven and read_control(folder.path).paused:
             update_control(folder.path, paused=False)
-            return self.status(run)
+            return self.status(record.run)
         if record.state is RunState.PLANNED:
             complete_run(self.loaded, manifest, folder)
         result = self._execute(manifest, on_progress, spark, until)
@@ -293,7 +312,7 @@ class Project:
         try:
             on_start(manifest)
         except BaseException as error:
-            if not is_held(RunFolder.of(self.loaded.home, manifest.run).path):
+            if not is_held(self._folder(manifest.run).path):
                 why = f"on_start failed: {type(error).__name__}: {error}"
                 self.registry.set_state(manifest.run, RunState.FAILED, self.loaded.redact(why))
             raise
@@ -312,8 +331,8 @@ class Project:
         def report(batch: BatchRecord) -> None:
             on_progress(Progress(manifest, registry.totals(manifest.run), batch))
 
-        folder = RunFolder.of(self.loaded.home, manifest.run)
         goal = self.goal(manifest, until)
+        folder = self._folder(manifest.run)
         execute(self.loaded, folder, registry, report, spark=spark, goal=goal)
         return self.status(manifest.run)
 
@@ -321,12 +340,10 @@ class Project:
         """When a run that begins now stops by itself."""
         if until is None:
             return None
-        now, complete = datetime.now(UTC), None
-        if until.caught_up:
-            from tidemill.runtime.plans.liveplan import complete_logs
+        from tidemill.runtime.plans.liveplan import complete_logs
 
-            complete = complete_logs(self.loaded, manifest.sources.values())
-        return until.goal(now, complete)
+        now, pins = datetime.now(UTC), manifest.sources.values()
+        return until.goal(now, complete_logs(self.loaded, pins) if until.caught_up else None)
 
     def rewind(self, run: str, batch: int | None = None) -> Rewound:
         """Take a run without a driver back to a batch; `resume` runs later batches again.
@@ -336,14 +353,13 @@ class Project:
         from tidemill.runtime.driving.rewind import rewind
 
         record = self.registry.get(run)
-        run = record.run
-        folder = RunFolder.of(self.loaded.home, run)
+        folder = self._folder(record.run)
         manifest = folder.read_manifest()
-        if record.state in (RunState.FINISHED, RunState.CANCELLED):
-            raise RunError(f"the run {run} is {record.state}: there is nothing to repeat")
-        with hold_lease(folder.path, run):
+        if record.state in OVER:
+            raise RunError(f"the run {record.run} is {record.state}: there is nothing to repeat")
+        with hold_lease(folder.path, record.run):
             found = rewind(folder, manifest, batch)
-            self.registry.set_state(run, RunState.STOPPED)
+            self.registry.set_state(record.run, RunState.STOPPED)
         return found
 
     def pause(self, run: str) -> RunResult:
@@ -351,36 +367,23 @@ class Project:
 
         If a supervised run has no driver at the moment, its next driver begins paused.
         """
-        run = self.registry.get(run).run
-        folder = RunFolder.of(self.loaded.home, run)
-        if not is_watched(folder.path):
-            self._require_driven(run)
-        update_control(folder.path, paused=True)
-        return self.status(run)
+        return self._order(run, paused=True)
 
     def cancel(self, run: str) -> RunResult:
         """End a run for good: only the current slice is still committed, and pins are removed."""
         record = self.registry.get(run)
-        run = record.run
-        folder = RunFolder.of(self.loaded.home, run)
-        if record.state in (RunState.FINISHED, RunState.CANCELLED):
+        run, folder = record.run, self._folder(record.run)
+        if record.state in OVER:
             raise RunError(f"the run {run} is {record.state} already")
         if is_held(folder.path):
             update_control(folder.path, cancelled=True)
-        else:
-            from tidemill.runtime.driving.executor import release
-
-            if not folder.has_manifest():
-                self.registry.set_state(run, RunState.CANCELLED, "its folder is gone")
-                return without_folder(self.registry.get(run), self.registry.totals(run))
+        elif folder.has_manifest():
             release(open_catalog(self.loaded), folder.read_manifest())
             self.registry.set_state(run, RunState.CANCELLED)
+        else:
+            self.registry.set_state(run, RunState.CANCELLED, "its folder is gone")
+            return without_folder(self.registry.get(run), self.registry.totals(run))
         return self.status(run)
-
-    def _require_driven(self, run: str) -> None:
-        record = self.registry.get(run)
-        if not is_held(RunFolder.of(self.loaded.home, run).path):
-            raise RunError(f"the run {run} is not running, it is {record.state}")
 
     def runs(self) -> list[RunRecord]:
         """All runs, oldest first; one whose driver died is shown as failed."""
@@ -389,7 +392,7 @@ class Project:
     def _honest(self, record: RunRecord) -> RunRecord:
         if record.state is not RunState.RUNNING:
             return record
-        folder = RunFolder.of(self.loaded.home, record.run)
+        folder = self._folder(record.run)
         if is_held(folder.path):
             paused = read_control(folder.path).paused
             return replace(record, state=RunState.PAUSED) if paused else record
@@ -399,25 +402,33 @@ class Project:
     def status(self, run: str) -> RunResult:
         """One run: state, tables, rows."""
         record = self._honest(self.registry.get(run))
-        run = record.run
-        manifest = RunFolder.of(self.loaded.home, run).read_manifest()
-        totals = self.registry.totals(run)
+        folder, totals = self._folder(record.run), self.registry.totals(record.run)
+        manifest = folder.read_manifest()
         progress = Progress(manifest, totals, None)
+        judged = read_judgement(folder, self.registry, manifest)
         return RunResult(
-            run=run,
+            run=record.run,
             name=record.name,
             pipeline=record.pipeline,
             state=record.state,
-            outputs={name: sink.place for name, sink in manifest.sinks.items()},
-            late=manifest.late_table,
-            dead=manifest.dead_table,
+            outputs={name: sink.place for name, sink in manifest.outputs.sinks.items()},
+            late=manifest.outputs.late_table,
+            dead=manifest.outputs.dead_table,
             totals=totals,
             slices=progress.slices,
             slices_done=progress.slices_done,
             seconds=record.seconds,
             error=record.error,
-            phase=read_phase(RunFolder.of(self.loaded.home, run), manifest, totals),
+            phase=read_phase(folder, manifest, totals),
+            expectations=judged.verdicts,
+            warnings=warnings_of(manifest, totals, judged.causes),
+            params=_values(manifest),
         )
+
+    def params(self, run: str) -> dict[str, Any]:
+        """The values of a run's parameters, as JSON has them; {} if the run's folder is gone."""
+        manifest = find_manifest(self.loaded.home, run)
+        return {} if manifest is None else _values(manifest)
 
     def archive(self, stream: str) -> ArchiveDesk:
         """The archive of a stream, to look at, check, compact or expire."""
@@ -455,11 +466,11 @@ class Project:
     def _states(self, run: str) -> RunStates:
         from tidemill.runtime.reports.states import RunStates
 
-        return RunStates(RunFolder.of(self.loaded.home, self.registry.get(run).run))
+        return RunStates(self._folder(self.registry.get(run).run))
 
 
-def _is_paused(folder: RunFolder) -> bool:
-    return read_control(folder.path).paused
+def _values(manifest: Manifest) -> dict[str, Any]:
+    return {name: pin.value for name, pin in manifest.code.params.items()}
 
 
 def load(path: str | Path = "tidemill.yaml") -> Project:

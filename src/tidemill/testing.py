@@ -2,10 +2,11 @@
 
 A pipeline that keeps the slicing law gives the same rows however its input is cut::
 
-    log = MemoryLog(rows, event_time="event_ts", lateness="10 min")
-    check_slicing_law(spark, tmp_path, plays, {"plays": log}, slicings=[[], ["…T00:17Z", …]])
+    log = MemoryLog(rows, event_time="event_ts", lateness=timedelta(minutes=10))
+    project = make_project(tmp_path, plays, {"plays": log}, time="window_start")
+    check_slicing_law(spark, project, slicings=[[], [moment, other_moment]])
 
-Spark and the Iceberg tables (in a temporary folder) are real; only the log is made up.
+Spark, the Iceberg tables (in a temporary folder) and other sinks are real; only the log is made up.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -24,11 +26,15 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import yaml
 
+from tidemill.connectors.sinks.contract import SinkRun, open_sinks
+from tidemill.connectors.sinks.iceberg.table import open_sides
 from tidemill.connectors.sinks.iceberg.tables import ensure_table
 from tidemill.iceberg.catalog import open_catalog
 from tidemill.pipeline import Pipeline, pipeline
+from tidemill.planning.code.params import write
 from tidemill.project import Project, RunResult, load
-from tidemill.types import MILLISECOND, from_micros, show_duration, show_instant, to_micros
+from tidemill.runfolder.folder import RunFolder
+from tidemill.types import MILLISECOND, show_duration, show_instant, to_micros
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -85,6 +91,7 @@ def make_project(
 ) -> Project:
     """Write a project with one pipeline and its logs. Options go into the pipeline's section.
 
+    So ``params`` are values of the pipeline's parameters; :func:`replay` takes other ones.
     ``sinks`` defaults to one output whose time is ``time``.
     """
     folder.mkdir(parents=True, exist_ok=True)
@@ -94,6 +101,12 @@ def make_project(
     module.pipeline = made  # type: ignore[attr-defined]
     sys.modules[module.__name__] = module
     time = options.pop("time", None)
+    if "params" in options:  # YAML has no Decimal and no timedelta
+        given = options["params"].items()
+        options["params"] = {
+            name: write(value) if isinstance(value, Decimal | timedelta) else value
+            for name, value in given
+        }
     sink = {"table": "marts.output", **({"time": time} if time else {})}
     section = {
         "entry": f"{module.__name__}:pipeline",
@@ -127,8 +140,8 @@ def replay(
 
     Without boundaries the plan chooses the slices; options are those of `backfill`.
     """
-    start = options.pop("start", datetime.fromisoformat("1990-01-01T00:00:00+00:00"))
-    end = options.pop("end", datetime.fromisoformat("2090-01-01T00:00:00+00:00"))
+    start = options.pop("start", datetime(1990, 1, 1, tzinfo=UTC))
+    end = options.pop("end", datetime(2090, 1, 1, tzinfo=UTC))
     plan = project.plan("pipeline", start, end, spark=spark, **options)
     if boundaries is not None:
         first, last = plan.boundaries[0], plan.boundaries[-1]
@@ -136,21 +149,20 @@ def replay(
         inner = [cut for cut in cuts if first < cut < last]
         plan = replace(plan, boundaries=(first, *inner, last))
     manifest = project.prepare(plan)
-    result = project.resume(manifest.run, spark=spark)
-    return collect(project, result)
+    return collect(project, project.resume(manifest.run, spark=spark))
 
 
 def collect(project: Project, result: RunResult) -> Replayed:
-    """Read the tables of a run."""
-    catalog = open_catalog(project.loaded)
+    """Read what a run has written, from wherever its sinks put it."""
+    folder = RunFolder.of(project.loaded.home, result.run)
+    manifest = folder.read_manifest()
+    run = SinkRun(project.loaded, open_catalog(project.loaded), manifest, folder.path)
+    outputs, sides = open_sinks(run), open_sides(run)
     return Replayed(
         result,
-        {
-            name: catalog.load_table(table).scan().to_arrow()
-            for name, table in result.outputs.items()
-        },
-        catalog.load_table(result.late).scan().to_arrow(),
-        catalog.load_table(result.dead).scan().to_arrow(),
+        {name: sink.read() for name, sink in outputs.items()},
+        sides[result.late].read(),
+        sides[result.dead].read(),
     )
 
 
@@ -205,13 +217,10 @@ def _are_close(
     rounded: Collection[str],
 ) -> bool:
     """Whether the rows can be paired so that exact columns are equal and rounded ones close."""
-    pairs = itertools.zip_longest(_split(found, rounded), _split(expected, rounded))
-    return all(
-        left is not None
-        and right is not None
-        and left[0] == right[0]
-        and all(_is_close(ours, theirs) for ours, theirs in zip(left[1], right[1], strict=True))
-        for left, right in pairs
+    ours, theirs = _split(found, rounded), _split(expected, rounded)
+    return len(ours) == len(theirs) and all(
+        key == other and all(map(_is_close, values, others))
+        for (key, values), (other, others) in zip(ours, theirs, strict=True)
     )
 
 
@@ -221,11 +230,12 @@ def _split(rows: Iterable[Mapping[str, Any]], rounded: Collection[str]) -> list[
         (_key({n: v for n, v in row.items() if n not in rounded}), [row.get(n) for n in rounded])
         for row in rows
     ]
-    order = [
-        (key, [(v is None, v is not None and math.isnan(v), v or 0) for v in values])
-        for key, values in split
-    ]
-    return [split[at] for at in sorted(range(len(split)), key=order.__getitem__)]
+    return sorted(split, key=lambda row: (row[0], [_rank(value) for value in row[1]]))
+
+
+def _rank(value: float | None) -> tuple[bool, bool, float]:
+    """What to sort by: numbers, then those that are none, then nulls."""
+    return value is None, value is not None and math.isnan(value), value or 0
 
 
 def _is_close(ours: float | None, theirs: float | None) -> bool:
@@ -252,8 +262,3 @@ def _plain(value: Any) -> Any:
 
 def _text(row: Any) -> str:
     return ", ".join(f"{name}={value}" for name, value in row) if row else "(no row)"
-
-
-def moments(micros: Iterable[int]) -> list[datetime]:
-    """Boundaries from microseconds."""
-    return [from_micros(value) for value in micros]

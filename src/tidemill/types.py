@@ -1,4 +1,4 @@
-"""Leaf values: durations, instants, ranges, positions. No Spark, no I/O.
+"""Leaf values: durations, instants, ranges. No Spark, no I/O.
 
 Inside offsets, manifests and file names a moment is an integer of microseconds since the epoch
 (UTC); everywhere a person or a Python caller sees it, it is a ``datetime`` with a zone.
@@ -29,14 +29,6 @@ class Mode(StrEnum):
     HYBRID = "hybrid"
 
 
-@dataclass(frozen=True, order=True)
-class Position:
-    """Where a row stands in its log."""
-
-    partition: int
-    offset: int
-
-
 @dataclass(frozen=True)
 class TimeRange:
     """A half-open range of time, ``[start, end)``, both with a zone."""
@@ -63,20 +55,13 @@ class TimeRange:
         """Whether the moment lies in the range, the end excluded."""
         return self.start <= moment < self.end
 
-    @property
-    def width(self) -> timedelta:
-        """How long the range is."""
-        return self.end - self.start
-
     def __str__(self) -> str:
-        """As people write it."""
         return f"[{show_instant(self.start)}, {show_instant(self.end)})"
 
 
 def to_micros(moment: datetime) -> int:
     """Microseconds since the epoch, exact (no float on the way)."""
-    delta = moment - EPOCH
-    return (delta.days * 86_400 + delta.seconds) * SECOND + delta.microseconds
+    return micros_of(moment - EPOCH)
 
 
 def from_micros(micros: int) -> datetime:
@@ -120,11 +105,9 @@ def parse_duration(text: object) -> timedelta:
     Whole milliseconds only: Spark's watermark has no finer grain. At most a thousand years, so
     that sums with real times stay within the calendar.
     """
-    if isinstance(text, bool):  # YAML's yes and no
-        raise _bad_duration(text)
     if isinstance(text, timedelta):
         millis = Decimal(micros_of(text)) / MILLISECOND
-    elif text in (0, "0"):
+    elif text in (0, "0") and text is not False:  # YAML's no
         millis = Decimal(0)
     elif isinstance(text, str):
         millis = _duration_millis(text.strip())

@@ -148,7 +148,7 @@ class LiveApp:
     def first(self, run: str) -> datetime:
         """The first ingest time of late and dead rows that the run gives: of its range."""
         manifest = RunFolder.of(self.project.loaded.home, run).read_manifest()
-        return from_micros(max(manifest.boundaries[0], manifest.output[0]))
+        return from_micros(max(manifest.times.boundaries[0], manifest.times.output[0]))
 
 
 @contextmanager

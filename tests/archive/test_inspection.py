@@ -355,7 +355,7 @@ def fake_table(said):
         properties={},
         snapshots=[snapshot],
         current_snapshot_id=1,
-        snapshot_by_id=lambda number: snapshot,
+        current_snapshot=lambda: snapshot,
     )
     schema = SimpleNamespace(find_field=lambda name: None)
     return SimpleNamespace(metadata=metadata, name=lambda: ("a", "b"), schema=lambda: schema)

@@ -272,9 +272,9 @@ def test_row_deletes_that_come_meanwhile_are_refused(tmp_path, monkeypatch):
     ids=["a row lost", "a row twice", "an offset changed"],
 )
 def test_other_rows_are_never_committed(history, monkeypatch, wrong):
-    real = rewriting._write
+    real = rewriting.write_files
     monkeypatch.setattr(
-        rewriting, "_write", lambda meta, io, rows, keys: real(meta, io, wrong(rows), keys)
+        rewriting, "write_files", lambda meta, io, rows, keys: real(meta, io, wrong(rows), keys)
     )
     metadata, files = history.table.metadata, history.on_disk()
     with pytest.raises(SinkError, match="nothing was committed"):

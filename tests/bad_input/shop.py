@@ -14,7 +14,7 @@ import pyarrow as pa
 from tests.bad_input.terminal import Outcome, run_cli
 from tidemill.connectors.sinks.iceberg.tables import ensure_table
 from tidemill.iceberg.catalog import open_catalog
-from tidemill.planning.analysis import PipelineFacts, Usage, Window
+from tidemill.planning.code.analysis import PipelineFacts, Usage
 from tidemill.project import Project, load
 from tidemill.runtime.code.cache import KnownCode, digest, remember
 from tidemill.runtime.code.lookout import Looked
@@ -55,6 +55,7 @@ pipelines:
     entry: pipelines:sums
     sinks:
       output: {table: marts.sums, time: t, key: [key, t]}
+    max_misalignment: 1h
 spark: {master: "local[2]"}
 """
 CODE = """\
@@ -81,7 +82,7 @@ _SUMS = {
 FACTS = PipelineFacts(
     columns={"plays": ("amount", "event_ts", "key")},
     usages=(Usage("node", "Aggregate"),),
-    windows=(Window(timedelta(minutes=10)),),
+    windows=(timedelta(minutes=10),),
     stateful=("window",),
     schemas={"output": json.dumps(_SUMS)},
     origins={"output": {"t": "window_start"}},

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.bad_input.shop import YAML, Shop, events, table, untouched
+from tests.bad_input.shop import RANGE, YAML, Shop, events, table, untouched
 from tests.bad_input.terminal import run_cli
 
 pytestmark = pytest.mark.usefixtures("no_java")
@@ -138,10 +138,6 @@ CODE = {
         "leaving.py cannot be imported: SystemExit: 3 (leaving.py:2)\n"
         "  fix: a module of pipelines only defines them; --verbose shows the trace",
     ),
-    "an unknown stream": (
-        "stranger:views",
-        "the parameter 'views' is neither a stream nor in sources:\n  fix: allowed: plays",
-    ),
 }
 MODULES = {
     "broken": "def sums(plays):\n    return plays.(\n",
@@ -149,6 +145,7 @@ MODULES = {
     "failing": "rates = {}\nRATE = rates['EUR']\n",
     "leaving": "import sys\nsys.exit(3)\n",
     "stranger": "def views(views):\n    return views\n",
+    "priced": "def sums(plays, least: float, country: str = 'DE'):\n    return plays\n",
 }
 
 
@@ -166,6 +163,72 @@ def test_code_that_cannot_be_loaded(workshop: Shop, entry, text):
         wrong = workshop.variant(("pipelines:sums", entry))
         text = text.replace("FOLDER", str(workshop.folder))
         wrong.plan().refuses(f"{wrong.path} (pipelines.sums): {text}")
+
+
+# The entry with its params:, options of the command, and all that is said of them.
+PARAMS = {
+    "an unknown stream": (
+        "stranger:views",
+        (),
+        "YAML:12 (pipelines.sums): the argument 'views' of views() (stranger.py:1) is neither a "
+        "stream nor in sources: or params:\n  fix: allowed: plays",
+    ),
+    "no value": (
+        "priced:sums",
+        (),
+        "YAML:12 (pipelines.sums): the argument 'least' of sums() (priced.py:1) has no value\n"
+        "  fix: add params: {least: …} to the pipeline, or give --param least=…",
+    ),
+    "a value of another type": (
+        "priced:sums\n    params: {least: cheap}",
+        (),
+        "YAML:14 (pipelines.sums.params.least): the argument 'least' of sums() (priced.py:1): "
+        "'cheap' is not a float\n  fix: write a finite number without quotes: 3.5",
+    ),
+    "a value of another type in the command": (
+        "priced:sums\n    params: {least: 3.5}",
+        ("--param", "least=cheap"),
+        "--param least=cheap: the argument 'least' of sums() (priced.py:1): 'cheap' is not a "
+        "float\n  fix: write a finite number without quotes: 3.5",
+    ),
+    "an unknown name": (
+        "priced:sums\n    params: {leest: 3.5}",
+        (),
+        "YAML:14 (pipelines.sums.params.leest): the code takes no parameter 'leest': sums() "
+        "(priced.py:1)\n  fix: did you mean 'least'?",
+    ),
+    "a stream's name": (
+        "priced:sums\n    params: {least: 3.5}",
+        ("--param", "plays=1"),
+        "--param plays=1: 'plays' is the name of a stream and of a parameter\n"
+        "  fix: give the parameter another name",
+    ),
+    "a variable": (
+        "priced:sums\n    params: {least: '${LEAST:-3}'}",
+        (),
+        "YAML:14 (pipelines.sums.params.least): a parameter is kept in the manifest and shown, "
+        "and what comes from the environment may be a secret\n"
+        '  fix: give it with the command: --param least="$NAME"',
+    ),
+}
+
+
+@pytest.mark.parametrize(("entry", "options", "text"), PARAMS.values(), ids=list(PARAMS))
+def test_parameters_that_do_not_fit_the_code(workshop: Shop, entry, options, text):
+    with untouched(workshop):
+        wrong = workshop.variant(("pipelines:sums", entry))
+        wrong.plan(*RANGE, *options).refuses(text.replace("YAML", str(wrong.path)))
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        (("--param", "least"), "'least' is not NAME=VALUE: write --param campaign=spring"),
+        (("--param", "a=1", "--param", "a=2"), "'a' is given twice"),
+    ],
+)
+def test_a_parameter_that_is_no_name_with_a_value(workshop: Shop, options, text):
+    workshop.plan(*RANGE, *options).misused(f"Invalid value for '--param': {text}")
 
 
 def test_sql_that_is_missing(workshop: Shop):

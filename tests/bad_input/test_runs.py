@@ -93,7 +93,7 @@ def test_a_table_whose_columns_do_not_fit(running: Shop):
     assert running.tags() == []
 
 
-@pytest.mark.parametrize("damage", ["{", "[]", '{"version": 1}'], ids=["cut", "list", "empty"])
+@pytest.mark.parametrize("damage", ["{", "[]", '{"version": 2}'], ids=["cut", "list", "empty"])
 def test_a_manifest_that_is_damaged(running: Shop, damage):
     project = running.project
     manifest = project.prepare(project.plan("sums", T0, T0.replace(hour=2)))

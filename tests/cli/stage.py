@@ -9,6 +9,7 @@ from zlib import crc32
 import pyarrow as pa
 
 from tests.bad_input.terminal import Outcome, run_cli
+from tests.manifests import make_manifest, make_pin
 from tidemill.connectors.sinks.iceberg.commit import BatchStamp, commit_files
 from tidemill.connectors.sinks.iceberg.section import table_pin
 from tidemill.connectors.sinks.iceberg.tables import ensure_table
@@ -16,8 +17,8 @@ from tidemill.connectors.sinks.writing import write_files
 from tidemill.folds.frames import to_arrow, to_polars
 from tidemill.folds.state import Label, StateFiles
 from tidemill.iceberg.catalog import open_catalog
-from tidemill.planning.chains import FoldPin
-from tidemill.planning.manifest import Manifest, SourcePin
+from tidemill.planning.code.chains import FoldPin
+from tidemill.planning.manifest import Manifest
 from tidemill.project import Project
 from tidemill.rows.verdict import SIDE_SCHEMA
 from tidemill.runfolder.folder import RunFolder
@@ -72,13 +73,10 @@ class Stage:
     ) -> RunFolder:
         """A run with these rows in its late table; None: it has not begun, and has no table."""
         table = into or f"marts.output__{name}"
-        pin = SourcePin("plays", None, "event_ts", "ingest_ts", micros_of(LATENESS), 0, ())
-        manifest = Manifest(
+        pin = make_pin("plays", None, "event_ts", "ingest_ts", lateness=micros_of(LATENESS))
+        manifest = make_manifest(
             run=name,
             pipeline="pipeline",
-            mode="backfill",
-            config=str(self.project.loaded.path),
-            fingerprint="",
             created=to_micros(T0),
             output=(0, 1),
             boundaries=(0, 1),
@@ -86,7 +84,6 @@ class Stage:
             sinks={"output": table_pin(table, "{}")},
             late_table=f"{table}__late",
             dead_table=f"{table}__dead",
-            parallelism=1,
             shuffles=buckets,
             folds={name: FoldPin() for name in folds},
             buckets=buckets,
@@ -101,7 +98,7 @@ class Stage:
     def _commit(
         self, manifest: Manifest, late: list[dict[str, Any]], on_time: int, dead: int
     ) -> None:
-        catalog, name = open_catalog(self.project.loaded), manifest.late_table
+        catalog, name = open_catalog(self.project.loaded), manifest.outputs.late_table
         table = ensure_table(catalog, name, SIDE_SCHEMA, None, "none")
         for batch in range(2):  # two files: a report sees them all
             rows = pa.Table.from_pylist(late[batch::2], schema=SIDE_SCHEMA)

@@ -8,7 +8,7 @@ import pytest
 
 from tests.archive.history import HOUR, LOG, START, History, Record
 from tests.bad_input.terminal import run_cli
-from tidemill.cli.archive import Size, _complete_streams
+from tidemill.cli.archive import SIZE, stream_argument
 from tidemill.errors import ConfigError, PlanError, SourceError
 from tidemill.iceberg.catalog import open_catalog, pin_snapshot
 from tidemill.project import load
@@ -247,7 +247,7 @@ def test_metadata_that_is_gone(history):
     [("128MB", 128_000_000), ("64 MiB", 64 * 2**20), ("1.5gb", 1_500_000_000), ("900 B", 900)],
 )
 def test_sizes_as_people_write_them(text, size):
-    assert Size().convert(text, None, None) == size
+    assert SIZE.convert(text, None, None) == size
 
 
 @pytest.mark.parametrize("text", ["128", "0MB", "MB", "-1MB", "1 PB"])
@@ -259,7 +259,8 @@ def test_what_is_no_size(empty, text):
 
 def test_streams_are_completed(history, monkeypatch):
     monkeypatch.chdir(history.folder)
-    found = _complete_streams(SimpleNamespace(params={}), None, "p")
+    (argument,) = stream_argument(lambda: None).__click_params__
+    found = argument.shell_complete(SimpleNamespace(params={}), "p")
     assert [item.value for item in found] == ["plays"]
     missing = SimpleNamespace(params={"config": "nowhere.yaml"})
-    assert _complete_streams(missing, None, "") == []
+    assert argument.shell_complete(missing, "") == []

@@ -171,7 +171,7 @@ def test_times_that_no_calendar_has(tmp_path):
     """A broken clock gives event times in any year; the rest of the report stands."""
     stage = Stage.make(tmp_path)
     folder = stage.run("r1", [late_row(20)], on_time=1)
-    catalog, name = open_catalog(stage.project.loaded), folder.read_manifest().late_table
+    catalog, name = open_catalog(stage.project.loaded), folder.read_manifest().outputs.late_table
     far = pa.Table.from_pylist([late_row(0), late_row(0, reason="future")], schema=SIDE_SCHEMA)
     times = pa.array([-(2**63), 2**63 - 1], pa.int64()).cast(pa.timestamp("us", "UTC"))
     at = far.schema.get_field_index("event_time")

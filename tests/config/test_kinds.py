@@ -1,7 +1,6 @@
 """The table of kinds: built-in connectors, those of packages, and what is wrong with a type."""
 
 import sys
-from dataclasses import dataclass
 from importlib.metadata import EntryPoint
 from types import ModuleType
 from typing import Any, Literal
@@ -9,6 +8,7 @@ from typing import Any, Literal
 import pytest
 
 from tests.config.test_sink import load
+from tests.manifests import make_manifest
 from tidemill.config import kinds
 from tidemill.config.kinds import Kinds
 from tidemill.config.pins import SinkPin
@@ -66,12 +66,8 @@ def test_a_package_adds_a_sink_by_its_entry_point_alone(tmp_path, package):
     assert isinstance(sink, DrawerSink)
     assert type(config).model_validate(config.model_dump(mode="json", by_alias=True)) == config
     pin = sink.pin("{}", "top")
-
-    @dataclass
-    class Planned:
-        sinks: dict[str, SinkPin]
-
-    run: Any = SinkRun(None, None, Planned({"output": pin}), tmp_path)  # type: ignore[arg-type]
+    manifest = make_manifest(sinks={"output": pin})
+    run: Any = SinkRun(None, None, manifest, tmp_path)  # type: ignore[arg-type]
     (opened,) = open_sinks(run).values()
     assert isinstance(opened, Drawer)
     assert opened.commit(None, [b"x"])

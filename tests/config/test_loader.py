@@ -6,8 +6,8 @@ import pyarrow as pa
 import pytest
 from pyiceberg.catalog import load_catalog
 
-from tidemill.config import CatalogConfig, load_config
-from tidemill.config.loader import LoadedConfig
+from tidemill.config.catalog import CatalogConfig
+from tidemill.config.loader import LoadedConfig, load_config
 from tidemill.errors import ConfigError
 
 GOOD = """\
@@ -264,10 +264,10 @@ WRONG = {
             "give each its own",
         ),
     ),
-    "a stream that cannot be a parameter": (
+    "a stream that cannot be an argument": (
         ("  ads:\n", "  ad-s:\n    event_time: t\n    archive: {type: iceberg, table: a.b, "
          "ingest_time: t}\n  ads:\n"),
-        (17, "streams.ad-s", "'ad-s' cannot be a parameter's name", "use a_b instead of a-b"),
+        (17, "streams.ad-s", "'ad-s' cannot be an argument's name", "use a_b instead of a-b"),
     ),
     "a stream that is nowhere": (
         ("  ads:\n", "  noise: {event_time: t}\n  ads:\n"),

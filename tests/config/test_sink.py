@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tidemill.config import load_config
-from tidemill.config.loader import LoadedConfig
+from tidemill.config.loader import LoadedConfig, load_config
 from tidemill.connectors.sinks.iceberg.section import IcebergSink
 from tidemill.connectors.sinks.kafka.section import KafkaSink
 from tidemill.errors import ConfigError
@@ -76,11 +75,11 @@ WRONG = {
     "a table's key of a topic": (
         KAFKA.replace("}", ", partition_by: day}"), "sinks.output.partition_by",
         "unknown key 'partition_by'",
-        "allowed: brokers, format, key, options, time, topic, type",
+        "allowed: brokers, expect, format, key, options, time, topic, type",
     ),
     "a topic's key of a table": (
         "{table: m.x, options: {a: b}}", "sinks.output.options", "unknown key 'options'",
-        "allowed: key, partition_by, table, time, type",
+        "allowed: expect, key, partition_by, table, time, type",
     ),
     "a key misspelt": (
         KAFKA.replace("topic", "topc"), "sinks.output.topc", "unknown key 'topc'",

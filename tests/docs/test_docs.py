@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tidemill.config import ProjectConfig
+from tidemill.config.project import ProjectConfig
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]

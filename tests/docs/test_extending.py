@@ -8,7 +8,6 @@ import sys
 import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -18,9 +17,11 @@ import yaml
 from click.testing import CliRunner
 from pyarrow import feather
 
+from tests.bad_input.terminal import run_cli
 from tests.connectors.archives.archives import HOUR, START, make_rows, read_slices
-from tidemill.config import load_config
+from tests.manifests import make_manifest
 from tidemill.config.archive import ARCHIVES
+from tidemill.config.loader import load_config
 from tidemill.config.sink import SINKS
 from tidemill.config.stream import LOGS
 from tidemill.connectors.archives.opening import archive_of, log_schema, open_reader
@@ -29,12 +30,12 @@ from tidemill.connectors.sinks.contract import SinkRun, open_sinks
 from tidemill.connectors.sinks.stamp import BatchStamp
 from tidemill.errors import ConfigError, PlanError, SinkError, SourceError
 from tidemill.planning.offsets import Offset
-from tidemill.planning.plan import Beginning, RunRequest
+from tidemill.planning.plan import RunRequest
 from tidemill.planning.requests import run_request
 from tidemill.reading.task import SliceTask, read_task
 from tidemill.rows.columns import needed_columns, stream_schema
 from tidemill.runfolder.lag import Lag, read_lag
-from tidemill.runtime.plans.liveplan import log_risks, pin_live, place
+from tidemill.runtime.plans.liveplan import LiveSteps
 from tidemill.runtime.plans.pinning import pin_source
 from tidemill.testing import MemoryLog, check_slicing_law, make_project
 from tidemill.types import BEGINNING, FOREVER, SECOND, TimeRange, from_micros, show_instant
@@ -118,7 +119,7 @@ def history(installed, tmp_path):
 
 def reader_of(history, where=()):
     request = RunRequest("copy", TimeRange(BEGINNING, FOREVER), where=where)
-    pin = pin_source(history, None, "copy", "plays", request)
+    pin = pin_source(history, None, "plays", request)
     return pin, open_reader(pin, None)
 
 
@@ -131,6 +132,15 @@ def test_an_installed_archive_is_read_by_slices(history):
     found = pa.Table.from_batches(read_slices(reader, cuts, ("id", "ingest", "place"), weight=9999))
     assert found.sort_by("id").equals(ROWS.select(["id", "ingest", "place"]))
     assert reader.extents(START + HOUR * 2, START + HOUR * 3) == []
+
+
+def test_init_looks_at_an_installed_archive(history, tmp_path):
+    told = run_cli("init", "p", "--archive", "history", "--json", cwd=tmp_path)
+    assert told.code == 0, told.err
+    found = json.loads(told.out)
+    assert found["archive"] == {"type": "feather", "path": "../history"}
+    assert (found["rows"], found["files"], found["looked_at"]) == (300, 3, 300)
+    assert (found["event_time"], found["ingest_time"]) == ("event", "ingest")
 
 
 def test_an_installed_archive_obeys_the_filter_and_its_pin(history, tmp_path):
@@ -157,7 +167,7 @@ def test_rows_without_ingest_time_are_refused(history, tmp_path):
 def open_folder_sink(loaded):
     """The sink of a run that has begun, as a new driver opens it."""
     pin = loaded.config.pipelines["copy"].sinks["output"].pin("{}", "out/plays")
-    manifest: Any = SimpleNamespace(run="r", sinks={"output": pin}, output=(START, START + HOUR))
+    manifest = make_manifest(sinks={"output": pin}, output=(START, START + HOUR))
     (sink,) = open_sinks(SinkRun(loaded, None, manifest, loaded.base)).values()
     last = sink.stamps().get("r")
     sink.prepare(last and last.stamp)
@@ -331,12 +341,13 @@ def test_an_installed_log_goes_through_every_step(config, installed, tmp_path):
     write(tmp_path, 1, 2, 3, at=now - 60 * SECOND)
     write(tmp_path, 4, at=now - 50 * SECOND)
     request = run_request("plain", None, "earliest")
-    pin = pin_live(loaded, None, "plays", request, loaded.config.pipelines["plain"].trigger)
+    steps = LiveSteps(loaded, None, request, request.live)
+    pin = steps.pin("plays")
     assert home_of(pin.live).show(pin.live) == f"lines {tmp_path / 'plays.jsonl'}"
-    pins = place(loaded, None, Beginning.EARLIEST, {"plays": pin}, now)
+    pins = steps.place({"plays": pin}, now)
     phase, schema = pins["plays"].phase, log_schema(pin)
     assert phase.seam == (now - 60 * SECOND) // 1_000 * 1_000
-    assert phase.positions == 0 and log_risks(loaded, pins) == ()
+    assert phase.positions == 0 and steps.risks(pins) == ()
     settings = live_home(loaded, "plays").settings(loaded, "plays")
     run = tmp_path / "run"
     run.mkdir()
@@ -363,7 +374,8 @@ def test_an_installed_log_goes_through_every_step(config, installed, tmp_path):
 def test_a_log_that_is_away_is_waited_for(config, installed, tmp_path):
     loaded = load_config(config)
     request = run_request("plain", None)
-    pin = pin_live(loaded, None, "plays", request, loaded.config.pipelines["plain"].trigger)
+    steps = LiveSteps(loaded, None, request, request.live)
+    pin = steps.pin("plays")
     (tmp_path / "plays.jsonl").unlink()
     slices = home_of(pin.live).slices(SlicesPlace(tmp_path, "plays", pin, log_schema(pin), {}, {}))
     assert slices.decide(Offset("plays", 0, 0), SECOND, None) is None

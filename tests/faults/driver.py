@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from tests.faults.steps import Mode
 from tests.faults.traps import VARIABLE, TrapFolder, TrapPlan
 from tests.reliability.standby import Pool, answering, orders
-from tidemill.config import SparkConfig
+from tidemill.config.spark import SparkConfig
 from tidemill.errors import TidemillError
 from tidemill.project import Project, Until, load
 from tidemill.runtime.reports.results import Progress

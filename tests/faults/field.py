@@ -187,9 +187,9 @@ class Plot:
         """
         result = self.project.status(last)
         manifest = json.loads((self.run_folder(first) / "manifest.json").read_text("utf-8"))
-        low = manifest["boundaries"][0]
+        low = manifest["times"]["boundaries"][0]
         if self.end is not None:
-            high = manifest["boundaries"][-1]
+            high = manifest["times"]["boundaries"][-1]
             closed = self.end
         else:
             assert result.totals.frontier is not None

@@ -4,11 +4,14 @@ In a log like this rows of one time, rows at the very end of a horizon and rows 
 watermark are common, so that an error of one microsecond shows.
 """
 
+from decimal import Decimal
 from math import prod
 
+import pyarrow as pa
 from hypothesis import strategies as st
 
 from tests.folds.law import LATENESS, TRIALS, Cut, moment
+from tidemill.folds.base import TIME
 
 WITHIN = 4
 """How far folds look in such a log."""
@@ -43,3 +46,36 @@ def dense_cuts():
     return st.builds(
         Cut, frontiers.map(lambda f: tuple(sorted(f))), st.integers(1, 3), st.integers(0, 2**32)
     )
+
+
+NESTED = pa.schema(
+    [
+        pa.field("user", pa.decimal128(20, 2), nullable=False),
+        pa.field("at", TIME, nullable=False),
+        pa.field("tags", pa.map_(pa.string(), pa.int64())),
+        pa.field("path", pa.list_(pa.field("element", pa.struct([("x", pa.int32())])))),
+        pa.field("price", pa.decimal128(38, 9)),
+        pa.field("raw", pa.binary()),
+        pa.field("left", pa.float32()),
+        pa.field("day", pa.date32()),
+        pa.field("nothing", pa.null()),
+    ]
+)
+
+
+def nested_rows():
+    """Rows with values of every type. A key comes every other millisecond."""
+    return [
+        {
+            "user": Decimal(number % 4) / 4,
+            "at": moment(1000 * (number // 2)),
+            "tags": None if number % 5 == 0 else [("n", number), ("none", None)],
+            "path": [{"x": number}, None],
+            "price": Decimal(number) / 8,
+            "raw": bytes([number]),
+            "left": number / 2,
+            "day": None,
+            "nothing": None,
+        }
+        for number in range(40)
+    ]

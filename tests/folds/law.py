@@ -9,17 +9,29 @@ tasks before the shuffle, where the process was restarted.
 import io
 import random
 from dataclasses import dataclass
+from datetime import timedelta
 
 import pyarrow as pa
+import pytest
 from hypothesis import strategies as st
 
-from tidemill.folds.base import Passing
+from tidemill.errors import PlanError
+from tidemill.folds.base import Input, Passing
 from tidemill.folds.frames import empty, stack, to_arrow, to_polars
 from tidemill.testing import assert_same_rows
 from tidemill.types import FOREVER_MICROS, from_micros, to_micros
 
+micros, moment = to_micros, from_micros
+US = timedelta(microseconds=1)
 LATENESS = 40
 """Small whole microseconds stand for all lengths: equal times and exact bounds are likely."""
+
+
+class Fine(Input):
+    """Rows of an operator whose lengths are whole microseconds, finer than users may write."""
+
+    def length(self, value, option, *, zero=False):
+        return value if isinstance(value, int) else super().length(value, option, zero=zero) // 1000
 
 
 @dataclass(frozen=True)
@@ -100,38 +112,39 @@ def check_slicing(fold, rows, cut, schema, expected):
     assert left == 0, f"{left} rows of state are left after the end"
 
 
-def check_locality(fold, rows, cut, schema, column, begin):  # noqa: PLR0917
-    """Input begun at ``begin`` gives the same rows from ``begin + lookback`` on."""
+def check_refused(bind, rows, message, fix=""):
+    """The options are refused, with an error that names the operator."""
+    with pytest.raises(PlanError) as refused:
+        bind(rows)
+    assert message in refused.value.message
+    assert fix in refused.value.fix
+    assert refused.value.where == rows.operator
+
+
+def check_reach(fold, rows, cut, schema, at):
+    """What the fold declares about each time column of its output: the locality law, and delay.
+
+    Input begun at ``at`` gives the same rows from ``at + lookback`` on, input that ends at ``at``
+    the same rows up to ``at - lookahead``, and no row comes out with a time below the watermark
+    before it less the delay.
+    """
+    time = fold.source.time
     whole, _ = run_fold(fold, rows, Cut((), 1, 0), schema)
-    reach = fold.times[column]
-    since = begin + reach.lookback.total_seconds() * 1e6
-    part = [(at, row) for at, row in rows if micros(row[fold.source.time]) >= begin]
-    found, _ = run_fold(fold, part, cut, schema)
-    late_enough = [row for row in whole if micros(row[column]) >= since]
-    assert_same_rows(
-        [row for row in found if micros(row[column]) >= since], late_enough, f"from {since}"
-    )
-
-
-def check_lookahead(fold, rows, cut, schema, column, end):  # noqa: PLR0917
-    """Input that ends at ``end`` gives the same rows up to ``end - lookahead``."""
-    whole, _ = run_fold(fold, rows, Cut((), 1, 0), schema)
-    until = end - fold.times[column].lookahead.total_seconds() * 1e6
-    part = [(at, row) for at, row in rows if micros(row[fold.source.time]) <= end]
-    found, _ = run_fold(fold, part, cut, schema)
-    assert_same_rows(
-        [row for row in found if micros(row[column]) <= until],
-        [row for row in whole if micros(row[column]) <= until],
-        f"until {until}",
-    )
-
-
-def check_delay(fold, rows, cut, schema, column):
-    """No row comes out with a time below the watermark before it less the delay."""
-    delay = fold.times[column].delay.total_seconds() * 1e6
-    for was, output in emissions(fold, rows, cut, schema):
-        for row in output:
-            assert was is None or micros(row[column]) >= was - delay, (row, was)
+    begun, _ = run_fold(fold, [r for r in rows if micros(r[1][time]) >= at], cut, schema)
+    ended, _ = run_fold(fold, [r for r in rows if micros(r[1][time]) <= at], cut, schema)
+    given = list(emissions(fold, rows, cut, schema))
+    assert fold.times
+    for column, reach in fold.times.items():
+        since, until = at + reach.lookback / US, at - reach.lookahead / US
+        for part, low, high in ((begun, since, FOREVER_MICROS), (ended, -FOREVER_MICROS, until)):
+            inside = [
+                [row for row in each if low <= micros(row[column]) <= high]
+                for each in (part, whole)
+            ]
+            assert_same_rows(*inside, f"{column} from {low} to {high}, input cut at {at}")
+        for was, output in given:
+            for row in output:
+                assert was is None or micros(row[column]) >= was - reach.delay / US, (row, was)
 
 
 def emissions(fold, rows, cut, schema):
@@ -144,16 +157,6 @@ def emissions(fold, rows, cut, schema):
         output, state = fold.step(state, parts, Passing(was, now))
         yield was, to_polars(to_arrow(output, fold.output)).rows(named=True)
         low, was = frontier, now
-
-
-def micros(moment):
-    """Whole microseconds of a datetime."""
-    return to_micros(moment)
-
-
-def moment(value):
-    """A datetime from whole microseconds."""
-    return from_micros(value)
 
 
 TRIALS = 25

@@ -2,22 +2,16 @@
 
 # ruff: noqa: RUF012 (schemas as users write them)
 
-from dataclasses import replace
-from datetime import timedelta
-
 import pyarrow as pa
+from hypothesis import strategies as st
 
-from tests.folds.law import (
-    micros,
-    moment,
-)
-from tidemill.folds.base import TIME, Input
+from tests.folds.law import US, Cut, Fine, micros, moment
+from tidemill.folds.base import TIME
 from tidemill.folds.frames import to_polars
-from tidemill.folds.own.process import bind_process
+from tidemill.folds.own.process import process
 from tidemill.folds.own.processor import Processor
 
 SCHEMA = pa.schema([("trial", pa.int64()), ("user", pa.int64()), ("at", TIME), ("v", pa.int64())])
-US = timedelta(microseconds=1)
 OWNER = {"trial": "long", "user": "long"}
 
 
@@ -214,11 +208,39 @@ ORACLES = {Quiet: quiet, Settled: settled, Ledger: ledger, Pulse: pulse, Scribe:
 
 
 def fold(processor, schema=SCHEMA):
-    bound = bind_process(Input("process", schema, "at"), processor, ["trial", "user"])
-    if bound.reach.lookback is None:
-        return bound
-    lookback = timedelta(microseconds=bound.reach.lookback // timedelta(milliseconds=1))
-    return replace(bound, reach=replace(bound.reach, lookback=lookback))
+    made = process(processor, key=["trial", "user"])
+    return made.bind(Fine("process", schema, "at"))
+
+
+def row(at):
+    return st.fixed_dictionaries(
+        {
+            "user": st.sampled_from([1, 2, None]),
+            "at": st.just(moment(at)),
+            "v": st.sampled_from([0, 1, 2, 3, None]),
+        }
+    )
+
+
+def by_key(rows, oracle):
+    """What an oracle gives for the events of each key, in event order."""
+    by_user = {}
+    for _, each in rows:
+        events = by_user.setdefault((each["trial"], each["user"]), [])
+        events.append((micros(each["at"]), each["v"]))
+    found = []
+    for (trial, user), events in by_user.items():
+        events.sort(key=lambda event: (event[0], event[1] is None, event[1]))
+        found += oracle({"trial": trial, "user": user}, events)
+    return found
+
+
+TIED = [
+    (ingest, {"trial": 0, "user": 1, "at": moment(at), "v": v})
+    for ingest, at, v in [(40, 40, 0), (60, 50, 3), (90, 50, 1), (90, 53, 2), (93, 53, None)]
+]
+TIED_CUTS = [Cut((frontier,), 1, 0) for frontier in range(88, 95)]
+"""90 - 40 = 50: one row of that time is there, one is not."""
 
 
 def frame(*events, user=1):

@@ -11,11 +11,11 @@ import pytest
 
 from tests.folds.law import moment
 from tidemill.errors import PlanError, RunError
-from tidemill.folds.aggregates import FUNCTIONS, Grouping, bind_aggregates
+from tidemill.folds.aggregates import FUNCTIONS, bind_aggregates
 from tidemill.folds.base import TIME, Input
 from tidemill.folds.frames import to_arrow, to_polars
+from tidemill.rows.columns import meta_type
 
-META = pa.struct([("ingest_time", TIME), ("partition", pa.int32()), ("offset", pa.int64())])
 TYPES = {
     pa.int32(): [3, -1, None, 3, 2**31 - 1],
     pa.int64(): [3, -1, None, 3, 2**53 + 1],
@@ -41,8 +41,8 @@ CASES = [
 def bound(function, kind, *, positions):
     schema = pa.schema([("group", pa.int64()), ("at", TIME), ("value", kind)])
     if positions:
-        schema = schema.append(pa.field("_meta", META))
-    return schema, bind_aggregates(Input("windows", schema, "at"), {"x": (function, "value")})[0]
+        schema = schema.append(pa.field("_meta", meta_type()))
+    return schema, bind_aggregates(Input("windows", schema, "at"), {"x": (function, "value")})
 
 
 def rows_of(kind, dice, *, positions):
@@ -57,30 +57,30 @@ def rows_of(kind, dice, *, positions):
     return rows
 
 
-def in_parts(aggregate, schema, rows, dice):
+def in_parts(aggregates, schema, rows, dice):
     """Dealt to tasks, made parts, merged in two rounds in any order."""
-    grouping = Grouping(("group",), (aggregate,), is_ordered=dice.random() < 0.5)
+    by, is_ordered = ("group",), dice.random() < 0.5
     dealt = [[] for _ in range(5)]
     for row in rows:
         dice.choice(dealt).append(row)
     parts = []
     for share in dealt:
         frame = to_polars(pa.Table.from_pylist(share, schema=schema))
-        parts.append(through_arrow(grouping.gather(frame, []), aggregate))
+        parts.append(through_arrow(aggregates.gather(frame, by, [], is_ordered), aggregates))
     dice.shuffle(parts)
-    early = grouping.merge(pl.concat(parts[:3]), [])
-    rest = pl.concat([*parts[3:], through_arrow(early, aggregate)])
-    merged = through_arrow(grouping.merge(rest, []), aggregate)
+    early = aggregates.merge(pl.concat(parts[:3]), by, [], is_ordered)
+    rest = pl.concat([*parts[3:], through_arrow(early, aggregates)])
+    merged = through_arrow(aggregates.merge(rest, by, [], is_ordered), aggregates)
     output = to_arrow(
-        merged.select("group", aggregate.finish()),
-        pa.schema([pa.field("group", pa.int64()), aggregate.output]),
+        merged.select("group", *aggregates.finish()),
+        pa.schema([pa.field("group", pa.int64()), *aggregates.outputs]),
     )
     return {row["group"]: row["x"] for row in output.to_pylist()}, merged.sort("group")
 
 
-def through_arrow(frame, aggregate):
+def through_arrow(frame, aggregates):
     """As it travels through the shuffle and lies in the state."""
-    schema = pa.schema([pa.field("group", pa.int64()), *aggregate.parts])
+    schema = pa.schema([pa.field("group", pa.int64()), *aggregates.parts])
     return to_polars(to_arrow(frame, schema))
 
 
@@ -120,7 +120,7 @@ def oracle(function, rows):
 @pytest.mark.parametrize(("function", "kind"), CASES, ids=str)
 def test_any_parts_in_any_order_give_the_oracle_s_value(function, kind, positions):
     dice = random.Random(f"{function} {kind}")
-    schema, aggregate = bound(function, kind, positions=positions)
+    schema, aggregates = bound(function, kind, positions=positions)
     rows = rows_of(kind, dice, positions=positions)
     expected = {
         group: oracle(function, [row for row in rows if row["group"] == group])
@@ -129,7 +129,7 @@ def test_any_parts_in_any_order_give_the_oracle_s_value(function, kind, position
     states = []
     for _ in range(4):
         dice.shuffle(rows)
-        found, state = in_parts(aggregate, schema, rows, dice)
+        found, state = in_parts(aggregates, schema, rows, dice)
         assert found == expected
         if pa.types.is_floating(kind):
             assert repr(sorted(found.items())) == repr(sorted(expected.items())), "to the sign of 0"
@@ -139,33 +139,33 @@ def test_any_parts_in_any_order_give_the_oracle_s_value(function, kind, position
 
 @pytest.mark.parametrize(("function", "kind"), CASES, ids=str)
 def test_nothing_is_what_the_function_gives_on_no_rows(function, kind):
-    _, aggregate = bound(function, kind, positions=True)
-    blank = pl.select(aggregate.nothing())
-    assert blank.columns == [part.name for part in aggregate.parts]
-    found = to_arrow(blank.select(aggregate.finish()), pa.schema([aggregate.output]))
+    _, aggregates = bound(function, kind, positions=True)
+    blank = pl.select(aggregates.nothing())
+    assert blank.columns == [part.name for part in aggregates.parts]
+    found = to_arrow(blank.select(aggregates.finish()), pa.schema(aggregates.outputs))
     assert found["x"].to_pylist() == [{"count": 0, "n_unique": 0, "collect": []}.get(function)]
 
 
 def test_rows_made_from_one_row_share_its_place_and_are_told_apart_by_value():
     for function, expected in [("first", 1), ("last", 3), ("collect", [1, 2, 3])]:
-        schema, aggregate = bound(function, pa.int64(), positions=True)
+        schema, aggregates = bound(function, pa.int64(), positions=True)
         place = {"ingest_time": moment(9), "partition": 0, "offset": 0}
         rows = [
             {"group": 0, "at": moment(1), "value": value, "_meta": place} for value in (2, 1, 3)
         ]
         for seed in range(10):
-            found, _ = in_parts(aggregate, schema, rows, random.Random(seed))
+            found, _ = in_parts(aggregates, schema, rows, random.Random(seed))
             assert found == {0: expected}
 
 
 def test_nested_values_can_be_collected_where_rows_have_positions():
     kind = pa.list_(pa.int64())
-    schema, aggregate = bound("collect", kind, positions=True)
+    schema, aggregates = bound("collect", kind, positions=True)
     rows = [
         {"group": 0, "at": moment(1), "value": [offset], "_meta": {"offset": offset}}
         for offset in range(5)
     ]
-    found, _ = in_parts(aggregate, schema, rows, random.Random(1))
+    found, _ = in_parts(aggregates, schema, rows, random.Random(1))
     assert found == {0: [[offset] for offset in range(5)]}
     with pytest.raises(PlanError, match="has no order when times are equal"):
         bound("collect", kind, positions=False)
@@ -173,23 +173,23 @@ def test_nested_values_can_be_collected_where_rows_have_positions():
 
 def test_sums_have_room_to_grow():
     kinds = [pa.int32(), pa.float32(), pa.decimal128(12, 2), pa.decimal128(38, 4)]
-    found = [bound("sum", kind, positions=False)[1].output.type for kind in kinds]
+    found = [bound("sum", kind, positions=False)[1].outputs[0].type for kind in kinds]
     assert found == [pa.int64(), pa.float64(), pa.decimal128(22, 2), pa.decimal128(38, 4)]
 
 
 @pytest.mark.parametrize("function", ["sum", "mean"])
 def test_64_bits_are_not_too_few_while_a_sum_grows(function):
-    schema, aggregate = bound(function, pa.int64(), positions=False)
+    schema, aggregates = bound(function, pa.int64(), positions=False)
     values = [2**62, 2**62, 2**62, -(2**62), -(2**62), -5]
     rows = [{"group": 0, "at": moment(1), "value": value} for value in values]
     for seed in range(10):
-        found, _ = in_parts(aggregate, schema, rows, random.Random(seed))
+        found, _ = in_parts(aggregates, schema, rows, random.Random(seed))
         assert found == {0: 2**62 - 5 if function == "sum" else (2**62 - 5) / 6}
 
 
 def test_a_sum_that_needs_more_than_64_bits_is_an_error_and_not_another_number():
-    schema, aggregate = bound("sum", pa.int64(), positions=False)
+    schema, aggregates = bound("sum", pa.int64(), positions=False)
     rows = [{"group": 0, "at": moment(1), "value": 2**62} for _ in range(2)]
     with pytest.raises(RunError, match="larger than 64 bits") as error:
-        in_parts(aggregate, schema, rows, random.Random(1))
+        in_parts(aggregates, schema, rows, random.Random(1))
     assert "decimal(28, 0)" in error.value.text()

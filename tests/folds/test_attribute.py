@@ -1,27 +1,18 @@
 """Attribution under the slicing law and the locality law, against an oracle in plain Python."""
 
-from dataclasses import replace
 from datetime import timedelta
-from decimal import Decimal
 
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.folds.dense import LONGEST, WITHIN, dense_cuts, dense_logs
-from tests.folds.law import (
-    check_delay,
-    check_locality,
-    check_lookahead,
-    check_slicing,
-    micros,
-    moment,
-)
+from tests.folds.dense import LONGEST, NESTED, WITHIN, dense_cuts, dense_logs, nested_rows
+from tests.folds.law import Fine, check_reach, check_refused, check_slicing, micros, moment
 from tidemill.errors import PlanError
 from tidemill.folds.base import TIME, Input, Passing
 from tidemill.folds.frames import empty, stack, to_arrow, to_polars
-from tidemill.folds.matching.attribute import DIRECTION, HOW, PICK, bind_attribute
+from tidemill.folds.matching.attribute import DIRECTION, HOW, PICK, attribute
 from tidemill.rows.columns import meta_type
 from tidemill.types import FOREVER_MICROS
 
@@ -36,9 +27,9 @@ OPTIONS = st.fixed_dictionaries(
 
 
 def fold(schema=PLAIN, within=WITHIN, **options):
-    rows, other = (Input("attribute", schema, "at") for _ in range(2))
-    bound = bind_attribute(rows, other, ["trial", "user"], "1 s", prefix="their_", **options)
-    return replace(bound, within=within)
+    options = {"on": ["trial", "user"], "within": within, "prefix": "their_", **options}
+    rows, other = (Fine("attribute", schema, "at") for _ in range(2))
+    return attribute(None, **options).bind(rows, other)
 
 
 def sided(rows, is_placed=False):
@@ -96,25 +87,11 @@ def test_every_slicing_gives_the_oracle_s_pairs(pick, rows, cut, options, is_pla
     check_slicing(bound, rows, cut, bound.parts, oracle(rows, pick=pick, **options))
 
 
-@settings(max_examples=30)
+@settings(max_examples=40)
 @given(LOGS, dense_cuts(), OPTIONS, st.sampled_from(PICK), st.integers(0, LONGEST))
-def test_what_lies_before_the_lookback_does_not_matter(rows, cut, options, pick, begin):
+def test_pairs_reach_no_further_than_they_declare(rows, cut, options, pick, at):
     bound = fold(pick=pick, **options)
-    check_locality(bound, sided(rows), cut, bound.parts, "at", begin)
-
-
-@settings(max_examples=30)
-@given(LOGS, dense_cuts(), OPTIONS, st.sampled_from(PICK), st.integers(0, LONGEST))
-def test_what_lies_beyond_the_lookahead_does_not_matter(rows, cut, options, pick, end):
-    bound = fold(pick=pick, **options)
-    check_lookahead(bound, sided(rows), cut, bound.parts, "at", end)
-
-
-@settings(max_examples=30)
-@given(LOGS, dense_cuts(), OPTIONS, st.sampled_from(PICK))
-def test_no_row_comes_out_later_than_its_delay(rows, cut, options, pick):
-    bound = fold(pick=pick, **options)
-    check_delay(bound, sided(rows), cut, bound.parts, "at")
+    check_reach(bound, sided(rows), cut, bound.parts, at)
 
 
 def test_times_say_how_far_it_looks():
@@ -223,40 +200,11 @@ def test_null_keys_match_nothing(how):
     )
 
 
-NESTED = pa.schema(
-    [
-        pa.field("user", pa.decimal128(20, 2), nullable=False),
-        pa.field("at", TIME, nullable=False),
-        pa.field("tags", pa.map_(pa.string(), pa.int64())),
-        pa.field("path", pa.list_(pa.field("element", pa.struct([("x", pa.int32())])))),
-        pa.field("price", pa.decimal128(38, 9)),
-        pa.field("raw", pa.binary()),
-        pa.field("left", pa.float32()),
-        pa.field("day", pa.date32()),
-        pa.field("nothing", pa.null()),
-    ]
-)
-
-
 @pytest.mark.parametrize("direction", DIRECTION)
 @pytest.mark.parametrize("pick", PICK)
 def test_columns_of_every_type_pass_through(direction, pick):
-    rows = [
-        {
-            "user": Decimal(number % 4) / 4,
-            "at": moment(1000 * (number // 2)),
-            "tags": None if number % 5 == 0 else [("n", number), ("none", None)],
-            "path": [{"x": number}, None],
-            "price": Decimal(number) / 8,
-            "raw": bytes([number]),
-            "left": number / 2,
-            "day": None,
-            "nothing": None,
-        }
-        for number in range(40)
-    ]
-    inputs = [Input("attribute", NESTED, "at") for _ in range(2)]
-    bound = bind_attribute(*inputs, "user", "1 ms", direction=direction, pick=pick, prefix="their_")
+    rows = nested_rows()
+    bound = fold(NESTED, 1000, on="user", direction=direction, pick=pick)
     both = [{"left": row, "_side": 0} for row in rows] + [
         {"right": row, "_side": 1} for row in rows
     ]
@@ -283,7 +231,8 @@ def test_columns_of_every_type_pass_through(direction, pick):
 
 def test_the_output_may_have_nothing_of_other():
     other = Input("attribute", PLAIN.remove(3).remove(0), "at")
-    bound = bind_attribute(Input("attribute", PLAIN, "at"), other, ["user", "at"], "1 s")
+    made = attribute(None, on=["user", "at"], within="1 s")
+    bound = made.bind(Input("attribute", PLAIN, "at"), other)
     assert bound.output == PLAIN
     left, right = ({"user": "ann", "at": moment(5), "_time": moment(5), "_side": n} for n in (0, 1))
     left |= {"left": {"trial": 1, "user": "ann", "at": moment(5), "value": 2.0}}
@@ -316,16 +265,13 @@ OTHER = pa.schema([("user", pa.string()), ("trial", pa.int32()), ("seen", TIME),
     ],
 )
 def test_wrong_options_are_refused_by_name(options, message, fix):
-    given = {"on": "user", "within": "1 s", "prefix": "their_", **options}
-    with pytest.raises(PlanError) as refused:
-        bind_attribute(Input("attribute", PLAIN, "at"), Input("attribute", OTHER, "seen"), **given)
-    assert message in refused.value.message
-    assert fix in refused.value.fix
-    assert refused.value.where == "attribute"
+    made = attribute(None, **{"on": "user", "within": "1 s", "prefix": "their_", **options})
+    other = Input("attribute", OTHER, "seen")
+    rows = Input("attribute", PLAIN, "at")
+    check_refused(lambda rows: made.bind(rows, other), rows, message, fix)
 
 
 def test_a_key_cannot_have_the_name_of_a_part_s_own():
     schema = PLAIN.append(pa.field("left", pa.int64()))
     with pytest.raises(PlanError, match="'left'"):
-        inputs = [Input("attribute", schema, "at") for _ in range(2)]
-        bind_attribute(*inputs, "left", "1 s", prefix="their_")
+        fold(schema, on="left")

@@ -1,7 +1,6 @@
 """`fold` under the slicing law and the locality law, against oracles in plain Python."""
 
 import pickle
-from dataclasses import replace
 from datetime import timedelta
 
 import polars as pl
@@ -10,28 +9,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.folds.law import (
-    Cut,
-    check_delay,
-    check_locality,
-    check_lookahead,
-    check_slicing,
-    cuts,
-    logs,
-    micros,
-    moment,
-)
+from tests.folds.law import US, Fine, check_reach, check_refused, check_slicing, cuts, logs, moment
+from tests.folds.processors import OWNER, SCHEMA, TIED, TIED_CUTS, by_key, row
 from tidemill.errors import PlanError, RunError
-from tidemill.folds.base import TIME, Input, Passing
+from tidemill.folds.base import Input, Passing
 from tidemill.folds.frames import empty, to_arrow, to_polars
-from tidemill.folds.own.custom import bind_fold
-from tidemill.planning.chains import Reach
+from tidemill.folds.own import custom
+from tidemill.planning.code.chains import Reach
+from tidemill.rows.columns import meta_type
 from tidemill.types import FOREVER, FOREVER_MICROS
 
-SCHEMA = pa.schema([("trial", pa.int64()), ("user", pa.int64()), ("at", TIME), ("v", pa.int64())])
 KEY = ["trial", "user"]
-OWNER = {"trial": "long", "user": "long"}
-US = timedelta(microseconds=1)
 WIDTH, WITHIN = 20, 30
 
 
@@ -123,7 +111,7 @@ FOLDS = {
         {
             "state": "trial long, user long, at timestamp",
             "output": {**OWNER, "at": "timestamp", "pause": "int"},
-            "lookback": "1 s",
+            "lookback": WITHIN,
             "delay": "0",
         },
     ),
@@ -131,32 +119,12 @@ FOLDS = {
 
 
 def fold(function):
-    bound = bind_fold(Input("fold", SCHEMA, "at"), function, KEY, **FOLDS[function][1])
-    if function is not pauses:
-        return bound
-    return replace(bound, reach=replace(bound.reach, lookback=WITHIN * US))
-
-
-def row(at):
-    return st.fixed_dictionaries(
-        {
-            "user": st.sampled_from([1, 2, None]),
-            "at": st.just(moment(at)),
-            "v": st.sampled_from([0, 1, 2, 3, None]),
-        }
-    )
+    made = custom.fold(function, key=KEY, **FOLDS[function][1])
+    return made.bind(Fine("fold", SCHEMA, "at"))
 
 
 def oracle(function, rows):
-    by_user = {}
-    for _, each in rows:
-        events = by_user.setdefault((each["trial"], each["user"]), [])
-        events.append((micros(each["at"]), each["v"]))
-    found = []
-    for (trial, user), events in by_user.items():
-        events.sort(key=lambda event: (event[0], event[1] is None, event[1]))
-        found += FOLDS[function][0]({"trial": trial, "user": user}, events)
-    return found
+    return by_key(rows, FOLDS[function][0])
 
 
 @pytest.mark.parametrize("function", FOLDS)
@@ -168,20 +136,14 @@ def test_every_slicing_gives_what_the_oracle_says(function, rows, cut):
 
 @pytest.mark.parametrize("function", FOLDS)
 def test_a_row_at_the_very_watermark_waits_for_its_like(function):
-    rows = [
-        (ingest, {"trial": 0, "user": 1, "at": moment(at), "v": v})
-        for ingest, at, v in [(40, 40, 0), (60, 50, 3), (90, 50, 1), (90, 53, 2), (93, 53, None)]
-    ]
-    for frontier in range(88, 95):  # 90 - 40 = 50: one row of that time is there, one is not
-        check_slicing(fold(function), rows, Cut((frontier,), 1, 0), SCHEMA, oracle(function, rows))
+    for cut in TIED_CUTS:
+        check_slicing(fold(function), TIED, cut, SCHEMA, oracle(function, TIED))
 
 
 @settings(max_examples=15)
 @given(logs(row, size=20), cuts(), st.integers(0, 400))
-def test_a_fold_that_declares_a_lookback_is_held_to_it(rows, cut, moment):
-    check_locality(fold(pauses), rows, cut, SCHEMA, "at", moment)
-    check_lookahead(fold(pauses), rows, cut, SCHEMA, "at", moment)
-    check_delay(fold(pauses), rows, cut, SCHEMA, "at")
+def test_a_fold_that_declares_a_lookback_is_held_to_it(rows, cut, at):
+    check_reach(fold(pauses), rows, cut, SCHEMA, at)
 
 
 def frame(*events):
@@ -200,7 +162,7 @@ def keep(calls):
 
 def bind(function, schema=SCHEMA, **options):
     given = {"state": {"v": "long", "user": "long"}, "output": {"v": "long"}, **options}
-    return bind_fold(Input("fold", schema, "at"), function, given.pop("key", "user"), **given)
+    return custom.fold(function, **{"key": "user", **given}).bind(Input("fold", schema, "at"))
 
 
 def test_with_hold_the_function_sees_all_rows_before_the_watermark_in_order():
@@ -236,12 +198,9 @@ def test_the_function_is_not_called_without_rows_and_state():
     assert (len(output), len(state)) == (0, 0)
 
 
-META = pa.struct([("ingest_time", TIME), ("partition", pa.int32()), ("offset", pa.int64())])
-
-
 def test_rows_of_one_time_come_in_order_of_their_positions():
     calls = []
-    schema = SCHEMA.append(pa.field("_meta", META))
+    schema = SCHEMA.append(pa.field("_meta", meta_type()))
     bound = bind(keep(calls), schema)
     rows = [
         {
@@ -359,10 +318,10 @@ def test_what_loses_nothing_is_cast():
     ],
 )
 def test_wrong_options_are_refused_by_name(options, message):
-    with pytest.raises(PlanError) as refused:
-        bind(options.pop("function", number), **options)
-    assert message in refused.value.message
-    assert refused.value.where == "fold"
+    function = options.get("function", number)
+    given = {name: value for name, value in options.items() if name != "function"}
+    rows = Input("fold", SCHEMA, "at")
+    check_refused(lambda _: bind(function, **given), rows, message)
 
 
 def test_times_are_told_by_the_columns_named_or_the_only_one():

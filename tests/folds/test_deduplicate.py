@@ -1,26 +1,15 @@
 """Deduplication under the slicing law and the locality law, against an oracle in plain Python."""
 
-from dataclasses import replace
-from decimal import Decimal
-
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.folds.dense import LONGEST, WITHIN, dense_cuts, dense_logs
-from tests.folds.law import (
-    check_delay,
-    check_locality,
-    check_lookahead,
-    check_slicing,
-    micros,
-    moment,
-)
-from tidemill.errors import PlanError
+from tests.folds.dense import LONGEST, NESTED, WITHIN, dense_cuts, dense_logs, nested_rows
+from tests.folds.law import Fine, check_reach, check_refused, check_slicing, micros, moment
 from tidemill.folds.base import TIME, Input, Passing
 from tidemill.folds.frames import empty, stack, to_arrow, to_polars
-from tidemill.folds.matching.deduplicate import bind_deduplicate
+from tidemill.folds.matching.deduplicate import deduplicate
 from tidemill.rows.columns import meta_type
 from tidemill.types import FOREVER_MICROS
 
@@ -31,8 +20,8 @@ PLACED = PLAIN.append(pa.field("_meta", meta_type()))
 
 
 def fold(keep="first", schema=PLAIN, within=WITHIN):
-    rows = Input("deduplicate", schema, "at")
-    return replace(bind_deduplicate(rows, ["trial", "user"], "1 s", keep), within=within)
+    made = deduplicate(key=["trial", "user"], within=within, keep=keep)
+    return made.bind(Fine("deduplicate", schema, "at"))
 
 
 LOGS = dense_logs(user=[None, "ann", "bob"], value=[None, -0.0, 0.0, 1.5])
@@ -84,22 +73,8 @@ def test_every_slicing_keeps_the_oracle_s_rows(keep, rows, cut, is_placed):
 @pytest.mark.parametrize("keep", ["first", "last"])
 @settings(max_examples=25)
 @given(LOGS, dense_cuts(), st.integers(0, LONGEST))
-def test_what_lies_before_the_lookback_does_not_matter(keep, rows, cut, begin):
-    check_locality(fold(keep), rows, cut, PLAIN, "at", begin)
-
-
-@pytest.mark.parametrize("keep", ["first", "last"])
-@settings(max_examples=25)
-@given(LOGS, dense_cuts(), st.integers(0, LONGEST))
-def test_what_lies_beyond_the_lookahead_does_not_matter(keep, rows, cut, end):
-    check_lookahead(fold(keep), rows, cut, PLAIN, "at", end)
-
-
-@pytest.mark.parametrize("keep", ["first", "last"])
-@settings(max_examples=25)
-@given(LOGS, dense_cuts())
-def test_no_row_comes_out_later_than_its_delay(keep, rows, cut):
-    check_delay(fold(keep), rows, cut, PLAIN, "at")
+def test_rows_reach_no_further_than_they_declare(keep, rows, cut, at):
+    check_reach(fold(keep), rows, cut, PLAIN, at)
 
 
 def step(bound, rows, now, state=None, was=None):
@@ -177,39 +152,11 @@ def test_rows_of_united_logs_may_have_the_same_position(keep, value):
         assert [row["value"] for row in given] == [value]
 
 
-NESTED = pa.schema(
-    [
-        pa.field("user", pa.decimal128(20, 2), nullable=False),
-        pa.field("at", TIME),
-        pa.field("tags", pa.map_(pa.string(), pa.int64())),
-        pa.field("path", pa.list_(pa.field("element", pa.struct([("x", pa.int32())])))),
-        pa.field("price", pa.decimal128(38, 9)),
-        pa.field("raw", pa.binary()),
-        pa.field("ratio", pa.float32()),
-        pa.field("day", pa.date32()),
-        pa.field("nothing", pa.null()),
-    ]
-)
-
-
 @pytest.mark.parametrize("keep", ["first", "last"])
 def test_columns_of_every_type_pass_through(keep):
-    rows = [
-        {
-            "user": Decimal(number % 4) / 4,
-            "at": moment(1000 * (number // 2)),
-            "tags": None if number % 5 == 0 else [("n", number), ("none", None)],
-            "path": [{"x": number}, None],
-            "price": Decimal(number) / 8,
-            "raw": bytes([number]),
-            "ratio": number / 2,
-            "day": None,
-            "nothing": None,
-        }
-        for number in range(40)
-    ]
-    table = pa.Table.from_pylist(rows, schema=NESTED)
-    bound = bind_deduplicate(Input("deduplicate", NESTED, "at"), "user", "1 ms", keep)
+    table = pa.Table.from_pylist(nested_rows(), schema=NESTED)
+    made = deduplicate(key="user", within="1 ms", keep=keep)
+    bound = made.bind(Input("deduplicate", NESTED, "at"))
     states, found = [], []
     for turned in (False, True):
         parts = to_polars(table)[::-1] if turned else to_polars(table)
@@ -226,7 +173,7 @@ def test_nested_columns_settle_rows_of_one_time():
     schema = pa.schema(
         [("user", pa.int64()), ("at", TIME), ("tags", pa.map_(pa.string(), pa.int64()))]
     )
-    bound = bind_deduplicate(Input("deduplicate", schema, "at"), "user", "1 s")
+    bound = deduplicate(key="user", within="1 s").bind(Input("deduplicate", schema, "at"))
     rows = [{"user": 1, "at": moment(0), "tags": [("n", n)]} for n in (3, 1, 2)]
     found = set()
     for turn in range(3):
@@ -252,15 +199,11 @@ def test_nested_columns_settle_rows_of_one_time():
     ],
 )
 def test_wrong_options_are_refused_by_name(options, message, fix):
-    given = {"key": "user", "within": "1 s", **options}
-    with pytest.raises(PlanError) as refused:
-        bind_deduplicate(Input("deduplicate", PLAIN, "at"), **given)
-    assert message in refused.value.message
-    assert fix in refused.value.fix
-    assert refused.value.where == "deduplicate"
+    made = deduplicate(**{"key": "user", "within": "1 s", **options})
+    check_refused(made.bind, Input("deduplicate", PLAIN, "at"), message, fix)
 
 
 def test_a_column_cannot_have_the_name_of_the_state_s_own():
     schema = PLAIN.append(pa.field("_witness", pa.bool_()))
-    with pytest.raises(PlanError, match="'_witness'"):
-        bind_deduplicate(Input("deduplicate", schema, "at"), "user", "1 s")
+    made = deduplicate(key="user", within="1 s")
+    check_refused(made.bind, Input("deduplicate", schema, "at"), "'_witness'")

@@ -10,54 +10,30 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.folds.law import (
-    Cut,
-    check_delay,
-    check_locality,
-    check_lookahead,
-    check_slicing,
-    cuts,
-    logs,
-    micros,
-    moment,
-    run_fold,
-)
+from tests.folds.law import Cut, check_reach, check_slicing, cuts, logs, micros, moment, run_fold
 from tests.folds.processors import (
     ORACLES,
     SCHEMA,
+    TIED,
+    TIED_CUTS,
     Pulse,
     Quiet,
     Scribe,
     Settled,
+    by_key,
     fold,
     frame,
+    row,
 )
-from tidemill.folds.base import TIME, Input, Passing
+from tidemill.folds.base import Input, Passing
 from tidemill.folds.frames import empty
-from tidemill.folds.own.process import bind_process
+from tidemill.folds.own.process import process
 from tidemill.folds.own.processor import Processor
-
-
-def row(at):
-    return st.fixed_dictionaries(
-        {
-            "user": st.sampled_from([1, 2, None]),
-            "at": st.just(moment(at)),
-            "v": st.sampled_from([0, 1, 2, 3, None]),
-        }
-    )
+from tidemill.rows.columns import meta_type
 
 
 def oracle(processor, rows):
-    by_user = {}
-    for _, each in rows:
-        events = by_user.setdefault((each["trial"], each["user"]), [])
-        events.append((micros(each["at"]), each["v"]))
-    found = []
-    for (trial, user), events in by_user.items():
-        events.sort(key=lambda event: (event[0], event[1] is None, event[1]))
-        found += ORACLES[processor]({"trial": trial, "user": user}, events)
-    return found
+    return by_key(rows, ORACLES[processor])
 
 
 @pytest.mark.parametrize("processor", ORACLES)
@@ -69,25 +45,17 @@ def test_every_slicing_gives_what_the_oracle_says(processor, rows, cut):
 
 @pytest.mark.parametrize("processor", ORACLES)
 def test_a_row_at_the_very_watermark_waits_for_its_like(processor):
-    rows = [
-        (ingest, {"trial": 0, "user": 1, "at": moment(at), "v": v})
-        for ingest, at, v in [(40, 40, 0), (60, 50, 3), (90, 50, 1), (90, 53, 2), (93, 53, None)]
-    ]
-    for frontier in range(88, 95):  # 90 - 40 = 50: one row of that time is there, one is not
-        cut = Cut((frontier,), 1, 0)
-        check_slicing(fold(processor), rows, cut, SCHEMA, oracle(processor, rows))
+    for cut in TIED_CUTS:
+        check_slicing(fold(processor), TIED, cut, SCHEMA, oracle(processor, TIED))
 
 
 @settings(max_examples=15)
 @given(logs(row, size=20), cuts(), st.integers(0, 400))
-def test_a_processor_that_declares_a_lookback_is_held_to_it(rows, cut, moment):
-    check_locality(fold(Settled), rows, cut, SCHEMA, "at", moment)
-    check_lookahead(fold(Settled), rows, cut, SCHEMA, "at", moment)
-    check_delay(fold(Settled), rows, cut, SCHEMA, "at")
+def test_a_processor_that_declares_a_lookback_is_held_to_it(rows, cut, at):
+    check_reach(fold(Settled), rows, cut, SCHEMA, at)
 
 
-META = pa.struct([("ingest_time", TIME), ("partition", pa.int32()), ("offset", pa.int64())])
-WITH_META = SCHEMA.append(pa.field("_meta", META))
+WITH_META = SCHEMA.append(pa.field("_meta", meta_type()))
 
 
 @settings(max_examples=15)
@@ -109,7 +77,7 @@ def test_rows_of_one_time_come_in_order_of_their_positions(rows, cut):
         meta = {"ingest_time": moment(0), "partition": 0, "offset": offset}
         placed.append((at, {**each, "_meta": meta}))
         expected.setdefault(each["trial"], []).append((each["at"], offset))
-    bound = bind_process(Input("process", WITH_META, "at"), Offsets, "trial")
+    bound = process(Offsets, key="trial").bind(Input("process", WITH_META, "at"))
     oracle = [{"trial": t, "offsets": [o for _, o in sorted(p)]} for t, p in expected.items()]
     check_slicing(bound, placed, cut, WITH_META, oracle)
 

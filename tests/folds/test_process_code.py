@@ -8,28 +8,21 @@ from decimal import Decimal
 import polars as pl
 import pytest
 
-from tests.folds.law import (
-    moment,
-)
-from tests.folds.processors import (
-    SCHEMA,
-    US,
-    Ledger,
-    Quiet,
-    fold,
-    frame,
-)
+from tests.folds.law import US, check_refused, moment
+from tests.folds.processors import SCHEMA, Ledger, Quiet, fold, frame
 from tidemill.errors import PlanError, RunError
 from tidemill.folds.base import Input, Passing
 from tidemill.folds.frames import empty
-from tidemill.folds.own.process import bind_process
+from tidemill.folds.own.process import process
 from tidemill.folds.own.processor import Processor
-from tidemill.planning.chains import Reach
+from tidemill.planning.code.chains import Reach
 from tidemill.types import FOREVER_MICROS
+
+ROWS = Input("process", SCHEMA, "at")
 
 
 def run(processor, *events, now=FOREVER_MICROS):
-    bound = bind_process(Input("process", SCHEMA, "at"), processor, "user")
+    bound = process(processor, key="user").bind(ROWS)
     return bound.step(empty(bound.state), frame(*(events or [(5, 1), (9, 2)])), Passing(None, now))
 
 
@@ -186,11 +179,11 @@ def test_several_outputs_have_a_struct_each_and_their_own_times():
     assert bound.outputs["rows"].names == ["trial", "user", "n", "total", "at"]
     none = Reach(None, None, None)
     assert bound.times == {"rows.at": none, "totals.at": none}
-    assert bound.output_times == {"rows": {"at": none}, "totals": {"at": none}}
+    assert bound.output_time == {"rows": "at", "totals": "at"}
     assert fold(Quiet).times == {}
     second = timedelta(seconds=1)
     declared = processor(wait, lookback="1 h", delay="1 s")
-    bound = bind_process(Input("process", SCHEMA, "at"), declared, "user")
+    bound = process(declared, key="user").bind(ROWS)
     assert bound.times == {"at": Reach(timedelta(hours=1), second, second)}
 
 
@@ -221,10 +214,7 @@ TWO = {"a": {"n": "int", "at": "timestamp"}, "b": {"n": "int"}}
     ],
 )
 def test_wrong_declarations_are_refused_by_name(made, message):
-    with pytest.raises(PlanError) as refused:
-        bind_process(Input("process", SCHEMA, "at"), made, "user")
-    assert message in refused.value.message
-    assert refused.value.where == "process"
+    check_refused(process(made, key="user").bind, ROWS, message)
 
 
 @pytest.mark.parametrize(
@@ -232,6 +222,4 @@ def test_wrong_declarations_are_refused_by_name(made, message):
     [("usr", "no column 'usr'"), ("at", "the key 'at' is the time"), ([], "the key has no column")],
 )
 def test_wrong_keys_are_refused_by_name(key, message):
-    with pytest.raises(PlanError) as refused:
-        bind_process(Input("process", SCHEMA, "at"), Quiet, key)
-    assert message in refused.value.message
+    check_refused(process(Quiet, key=key).bind, ROWS, message)

@@ -7,13 +7,14 @@ from tidemill.errors import RunError
 from tidemill.folds.base import TIME, Input
 from tidemill.folds.frames import in_utc
 from tidemill.folds.runner import Step
-from tidemill.folds.windowed.windows import bind_windows
+from tidemill.folds.windowed.windows import windows
 
 SCHEMA = pa.schema([("user", pa.int64()), ("at", TIME), ("share", pa.float64())])
 
 
 def test_state_that_another_version_left_is_refused_by_the_columns_that_differ():
-    fold = bind_windows(Input("windows", SCHEMA, "at"), "user", "1 h", agg={"s": ("sum", "share")})
+    made = windows(key="user", every="1 h", agg={"s": ("sum", "share")})
+    fold = made.bind(Input("windows", SCHEMA, "at"))
     step = Step(fold, "windows", None)
     step._check_columns(fold.state.empty_table())
     at = fold.state.get_field_index("s")

@@ -1,6 +1,5 @@
 """Top n under the slicing law and the locality law, against an oracle in plain Python."""
 
-from dataclasses import replace
 from datetime import date
 from decimal import Decimal
 from itertools import permutations
@@ -12,20 +11,19 @@ from hypothesis import strategies as st
 
 from tests.folds.law import (
     Cut,
-    check_delay,
-    check_locality,
-    check_lookahead,
+    Fine,
+    check_reach,
+    check_refused,
     check_slicing,
     cuts,
     logs,
     micros,
     moment,
 )
-from tidemill.errors import PlanError
 from tidemill.folds.base import TIME, Input, Passing
 from tidemill.folds.frames import empty, to_polars
-from tidemill.folds.windowed.panes import Panes
-from tidemill.folds.windowed.top_n import bind_top_n
+from tidemill.folds.windowed.top_n import top_n
+from tidemill.rows.columns import meta_type
 from tidemill.types import FOREVER_MICROS
 
 SCHEMA = pa.schema(
@@ -37,22 +35,16 @@ SCHEMA = pa.schema(
         ("note", pa.string()),
     ]
 )
-META = pa.field(
-    "_meta",
-    pa.struct([("ingest_time", TIME), ("partition", pa.int32()), ("offset", pa.int64())]),
-)
-PLACED = SCHEMA.append(META)
+PLACED = SCHEMA.append(pa.field("_meta", meta_type()))
 GRIDS = [(40, 40), (20, 60), (20, 50), (5, 80)]
 COARSE = 10
 
 grids = st.sampled_from(GRIDS)
-columns = st.sampled_from(["window_start", "window_end", "at"])
 
 
 def fold(every, size, n=2, *, ascending=False, key=("trial", "user"), schema=SCHEMA):
-    rows = Input("top_n", schema, "at")
-    bound = bind_top_n(rows, n, "score", list(key), "1 s", ascending=ascending)
-    return replace(bound, panes=Panes(every, size))
+    made = top_n(n, by="score", key=key, every=every, size=size, ascending=ascending)
+    return made.bind(Fine("top_n", schema, "at"))
 
 
 folds = st.builds(
@@ -134,21 +126,9 @@ def test_ties_are_settled_by_position_where_rows_carry_it(rows, cut, grid, dice)
 
 
 @settings(max_examples=20)
-@given(folds, dense_rows, cuts(), columns, st.integers(0, 300))
-def test_what_lies_before_the_lookback_does_not_matter(found, rows, cut, column, begin):
-    check_locality(found, rows, cut, SCHEMA, column, begin)
-
-
-@settings(max_examples=20)
-@given(folds, dense_rows, cuts(), columns, st.integers(0, 400))
-def test_what_lies_beyond_the_lookahead_does_not_matter(found, rows, cut, column, end):
-    check_lookahead(found, rows, cut, SCHEMA, column, end)
-
-
-@settings(max_examples=20)
-@given(folds, dense_rows, cuts(), columns)
-def test_no_rank_comes_out_later_than_its_delay(found, rows, cut, column):
-    check_delay(found, rows, cut, SCHEMA, column)
+@given(folds, dense_rows, cuts(), st.integers(0, 400))
+def test_ranks_reach_no_further_than_they_declare(found, rows, cut, at):
+    check_reach(found, rows, cut, SCHEMA, at)
 
 
 def event(at, score, note=None):
@@ -179,8 +159,8 @@ def ranked(kind, values, n=2, *, ascending=False, extra=None):
     table = pa.table([[moment(1)] * len(values), pa.array(values, kind)], schema=schema)
     if extra is not None:
         table = table.append_column("extra", extra)
-    rows = Input("top_n", table.schema, "at")
-    bound = bind_top_n(rows, n, "by", None, "1 s", ascending=ascending)
+    made = top_n(n, by="by", every="1 s", ascending=ascending)
+    bound = made.bind(Input("top_n", table.schema, "at"))
     parts = bound.prepare(to_polars(table))
     output, _ = bound.step(empty(bound.state), parts, Passing(None, FOREVER_MICROS))
     return output.sort("rank")["by" if extra is None else "extra"].to_list()
@@ -232,7 +212,7 @@ def test_rows_that_are_windows_keep_their_own_bounds():
     schema = pa.schema(
         [("page", pa.string()), ("window_start", TIME), ("window_end", TIME), ("n", pa.int64())]
     )
-    bound = bind_top_n(Input("top_n", schema, "window_start"), 1, "n", None, "1 s")
+    bound = top_n(1, by="n", every="1 s").bind(Input("top_n", schema, "window_start"))
     assert bound.output.names == [
         "window_start", "window_end", "rank", "page", "row_window_start", "row_window_end", "n",
     ]  # fmt: skip
@@ -267,14 +247,11 @@ def test_rows_that_are_windows_keep_their_own_bounds():
 )
 def test_wrong_options_are_refused_by_name(options, message):
     schema = SCHEMA.append(pa.field("tags", pa.list_(pa.string())))
-    given = {"n": 1, "by": "score", "key": "user", "every": "1 s", **options}
-    with pytest.raises(PlanError) as refused:
-        bind_top_n(Input("top_n", schema, "at"), **given)
-    assert message in refused.value.message
-    assert refused.value.where == "top_n"
+    made = top_n(**{"n": 1, "by": "score", "key": "user", "every": "1 s", **options})
+    check_refused(made.bind, Input("top_n", schema, "at"), message)
 
 
 def test_a_column_named_rank_is_refused():
     schema = SCHEMA.append(pa.field("rank", pa.int64()))
-    with pytest.raises(PlanError, match="two columns named 'rank'"):
-        bind_top_n(Input("top_n", schema, "at"), 1, "score", None, "1 s")
+    made = top_n(1, by="score", every="1 s")
+    check_refused(made.bind, Input("top_n", schema, "at"), "two columns named 'rank'")

@@ -1,7 +1,6 @@
 """Unique counts, exact and by sketches, under both laws, against oracles in plain Python."""
 
 import sys
-from dataclasses import replace
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 
@@ -13,9 +12,9 @@ from hypothesis import strategies as st
 
 from tests.folds.law import (
     Cut,
-    check_delay,
-    check_locality,
-    check_lookahead,
+    Fine,
+    check_reach,
+    check_refused,
     check_slicing,
     cuts,
     logs,
@@ -26,9 +25,8 @@ from tests.folds.law import (
 from tidemill.errors import PlanError
 from tidemill.folds.base import TIME, Input, Passing
 from tidemill.folds.frames import empty, to_polars
-from tidemill.folds.windowed.panes import Panes
 from tidemill.folds.windowed.sketches import LG_K, estimate, sketch_of
-from tidemill.folds.windowed.unique_counts import bind_unique_counts
+from tidemill.folds.windowed.unique_counts import unique_counts
 from tidemill.types import FOREVER_MICROS
 
 SCHEMA = pa.schema(
@@ -40,7 +38,6 @@ SMALL = 5
 
 grids = st.sampled_from(GRIDS)
 methods = st.sampled_from(["exact", "sketch"])
-bounds = st.sampled_from(["window_start", "window_end"])
 
 
 @pytest.fixture(autouse=True)
@@ -49,9 +46,8 @@ def small_sketches(monkeypatch):
 
 
 def fold(every, size, method="exact", key=("trial", "user")):
-    rows = Input("unique_counts", SCHEMA, "at")
-    bound = bind_unique_counts(rows, list(key), "thing", "1 s", method=method)
-    return replace(bound, panes=Panes(every, size))
+    made = unique_counts(key=key, column="thing", every=every, size=size, method=method)
+    return made.bind(Fine("unique_counts", SCHEMA, "at"))
 
 
 def row(at):
@@ -119,22 +115,10 @@ def test_without_a_key_all_rows_are_one_group(rows, cut, grid, method):
     check_slicing(found, rows, cut, SCHEMA, oracle(rows, *grid, method, key=()))
 
 
-@settings(max_examples=20)
-@given(logs(row, size=5), cuts(), bounds, st.integers(0, 300), st.tuples(grids, methods))
-def test_what_lies_before_the_lookback_does_not_matter(rows, cut, column, begin, made):
-    check_locality(fold(*made[0], made[1]), rows, cut, SCHEMA, column, begin)
-
-
-@settings(max_examples=20)
-@given(logs(row, size=5), cuts(), bounds, st.integers(0, 400), st.tuples(grids, methods))
-def test_what_lies_beyond_the_lookahead_does_not_matter(rows, cut, column, end, made):
-    check_lookahead(fold(*made[0], made[1]), rows, cut, SCHEMA, column, end)
-
-
-@settings(max_examples=20)
-@given(logs(row, size=5), cuts(), bounds, st.tuples(grids, methods))
-def test_no_count_comes_out_later_than_its_delay(rows, cut, column, made):
-    check_delay(fold(*made[0], made[1]), rows, cut, SCHEMA, column)
+@settings(max_examples=30)
+@given(logs(row, size=5), cuts(), st.integers(0, 400), grids, methods)
+def test_counts_reach_no_further_than_they_declare(rows, cut, at, grid, method):
+    check_reach(fold(*grid, method), rows, cut, SCHEMA, at)
 
 
 def event(at, thing):
@@ -184,8 +168,8 @@ def test_the_standard_error_is_as_documented(monkeypatch):
 def counted(kind, values, method):
     """The only window over values of a type."""
     schema = pa.schema([("at", TIME), ("value", kind)])
-    rows = Input("unique_counts", schema, "at")
-    bound = bind_unique_counts(rows, None, "value", "1 s", method=method)
+    made = unique_counts(key=None, column="value", every="1 s", method=method)
+    bound = made.bind(Input("unique_counts", schema, "at"))
     table = pa.table([[moment(1)] * len(values), pa.array(values, kind)], schema=schema)
     parts = bound.prepare(to_polars(table))
     output, _ = bound.step(empty(bound.state), parts, Passing(None, FOREVER_MICROS))
@@ -259,13 +243,9 @@ def test_what_a_sketch_is_fed_with_is_as_documented():
 def test_wrong_options_are_refused_by_name(options, message):
     more = [("tags", pa.list_(pa.string())), ("unique", pa.int64()), ("earliest", pa.int64())]
     schema = pa.schema([*SCHEMA, *more])
-    given = {"key": "user", "column": "thing", "every": "1 s", **options}
-    with pytest.raises(PlanError) as refused:
-        bind_unique_counts(Input("unique_counts", schema, "at"), **given)
-    assert message in refused.value.message
-    assert refused.value.where == "unique_counts"
-    if options.get("method") == "scetch":
-        assert refused.value.fix == "did you mean 'sketch'?"
+    made = unique_counts(**{"key": "user", "column": "thing", "every": "1 s", **options})
+    fix = "did you mean 'sketch'?" if options.get("method") == "scetch" else ""
+    check_refused(made.bind, Input("unique_counts", schema, "at"), message, fix)
 
 
 def test_a_missing_library_names_how_to_install_it(monkeypatch):

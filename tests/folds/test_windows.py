@@ -1,7 +1,5 @@
 """Windows under the slicing law and the locality law, against an oracle in plain Python."""
 
-import math
-from dataclasses import replace
 from datetime import timedelta
 
 import pyarrow as pa
@@ -11,62 +9,28 @@ from hypothesis import strategies as st
 
 from tests.folds.law import (
     Cut,
-    check_delay,
-    check_locality,
-    check_lookahead,
+    Fine,
+    check_reach,
+    check_refused,
     check_slicing,
     cuts,
     logs,
     micros,
     moment,
 )
-from tidemill.errors import PlanError
-from tidemill.folds.base import TIME, Input, Passing
+from tests.folds.plays import AGG, SCHEMA, finish, row
+from tidemill.folds.base import Input, Passing
 from tidemill.folds.frames import empty, to_polars
-from tidemill.folds.windowed.panes import Panes
-from tidemill.folds.windowed.windows import bind_windows
+from tidemill.folds.windowed.windows import windows
 from tidemill.types import FOREVER_MICROS
 
-SCHEMA = pa.schema(
-    [
-        *(("trial", pa.int64()), ("user", pa.int64()), ("at", TIME), ("seconds", pa.int64())),
-        ("share", pa.float64()),
-    ]
-)
-AGG = {
-    "plays": "count",
-    "known": ("count", "seconds"),
-    "seconds": ("sum", "seconds"),
-    "shortest": ("min", "seconds"),
-    "longest": ("max", "seconds"),
-    "mean": ("mean", "seconds"),
-    "first": ("first", "seconds"),
-    "last": ("last", "seconds"),
-    "kinds": ("n_unique", "seconds"),
-    "all": ("collect", "seconds"),
-    "shares": ("sum", "share"),
-    "mean_share": ("mean", "share"),
-}
 GRIDS = [(20, 20), (10, 30), (10, 25), (5, 80)]
 """Tumbling; sliding; panes narrower than both; many windows for each row."""
 
 
-def fold(every, size, empty_for=None, key=("trial", "user"), agg=None):
-    """Whole microseconds are finer than users may write: put in afterwards."""
-    rows = Input("windows", SCHEMA, "at")
-    bound = bind_windows(rows, list(key), "1 s", agg=AGG if agg is None else agg)
-    return replace(bound, panes=Panes(every, size), empty_for=empty_for)
-
-
-def row(at):
-    return st.fixed_dictionaries(
-        {
-            "user": st.one_of(st.none(), st.integers(1, 2)),
-            "at": st.just(moment(at)),
-            "seconds": st.one_of(st.none(), st.integers(0, 3)),
-            "share": st.one_of(st.none(), st.sampled_from([0.1, 0.7, -1e-30, 1e17])),
-        }
-    )
+def fold(every, size, empty_for=None, key=("trial", "user"), agg=AGG):
+    made = windows(key=key, every=every, size=size, agg=agg, empty_for=empty_for)
+    return made.bind(Fine("windows", SCHEMA, "at"))
 
 
 def oracle(rows, every, size, empty_for=None, key=("trial", "user")):
@@ -86,28 +50,7 @@ def oracle(rows, every, size, empty_for=None, key=("trial", "user")):
     return found
 
 
-def finish(events):
-    events = sorted(events, key=lambda e: (e["at"], e["seconds"] is None, e["seconds"]))
-    values = [event["seconds"] for event in events if event["seconds"] is not None]
-    shares = [event["share"] for event in events if event["share"] is not None]
-    return {
-        "plays": len(events),
-        "known": len(values),
-        "seconds": sum(values) if values else None,
-        "shortest": min(values, default=None),
-        "longest": max(values, default=None),
-        "mean": sum(values) / len(values) if values else None,
-        "first": events[0]["seconds"] if events else None,
-        "last": events[-1]["seconds"] if events else None,
-        "kinds": len(set(values)),
-        "all": values,
-        "shares": math.fsum(shares) if shares else None,
-        "mean_share": math.fsum(shares) / len(shares) if shares else None,
-    }
-
-
 grids = st.sampled_from(GRIDS)
-bounds = st.sampled_from(["window_start", "window_end"])
 folds = st.builds(
     lambda grid, empty_for: fold(*grid, empty_for), grids, st.sampled_from([None, 33])
 )
@@ -128,21 +71,9 @@ def test_without_a_key_all_rows_are_one_group(rows, cut, grid, empty_for):
 
 
 @settings(max_examples=20)
-@given(folds, logs(row, size=4), cuts(), bounds, st.integers(0, 300))
-def test_what_lies_before_the_lookback_does_not_matter(found, rows, cut, column, begin):
-    check_locality(found, rows, cut, SCHEMA, column, begin)
-
-
-@settings(max_examples=20)
-@given(folds, logs(row, size=4), cuts(), bounds, st.integers(0, 400))
-def test_what_lies_beyond_the_lookahead_does_not_matter(found, rows, cut, column, end):
-    check_lookahead(found, rows, cut, SCHEMA, column, end)
-
-
-@settings(max_examples=20)
-@given(folds, logs(row, size=4), cuts(), bounds)
-def test_no_window_comes_out_later_than_its_delay(found, rows, cut, column):
-    check_delay(found, rows, cut, SCHEMA, column)
+@given(folds, logs(row, size=4), cuts(), st.integers(0, 400))
+def test_windows_reach_no_further_than_they_declare(found, rows, cut, at):
+    check_reach(found, rows, cut, SCHEMA, at)
 
 
 def event(at, user=1, seconds=1):
@@ -199,7 +130,8 @@ def test_what_many_windows_share_is_merged_once_and_rightly(grid, frontiers, mon
 
 
 def test_a_row_reaches_as_far_as_is_said():
-    bound = bind_windows(Input("windows", SCHEMA, "at"), "user", "1 min", "5 min", empty_for="1 h")
+    made = windows(key="user", every="1 min", size="5 min", empty_for="1 h")
+    bound = made.bind(Input("windows", SCHEMA, "at"))
     size, hour, none = timedelta(minutes=5), timedelta(hours=1), timedelta(0)
     start, end = bound.times["window_start"], bound.times["window_end"]
     assert (start.lookback, start.lookahead, start.delay) == (hour, size, size)
@@ -226,8 +158,5 @@ def test_a_row_reaches_as_far_as_is_said():
     ],
 )
 def test_wrong_options_are_refused_by_name(options, message):
-    given = {"key": "user", "every": "1 s", "agg": {}, **options}
-    with pytest.raises(PlanError) as refused:
-        bind_windows(Input("windows", SCHEMA, "at"), **given)
-    assert message in refused.value.message
-    assert refused.value.where == "windows"
+    made = windows(**{"key": "user", "every": "1 s", **options})
+    check_refused(made.bind, Input("windows", SCHEMA, "at"), message)

@@ -5,7 +5,7 @@ import pytest
 from pyiceberg.exceptions import CommitFailedException
 
 from tests.connectors.archives.archives import open_local
-from tidemill.config import load_config
+from tidemill.config.loader import load_config
 from tidemill.errors import ConfigError, SourceError
 from tidemill.iceberg.catalog import connect, load_table, open_catalog, pin_snapshot, unpin_snapshot
 

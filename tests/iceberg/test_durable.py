@@ -7,12 +7,12 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from tidemill.config import load_config
+from tidemill.config.loader import load_config
 from tidemill.connectors.sinks.iceberg.commit import BatchStamp, commit_files
 from tidemill.connectors.sinks.iceberg.tables import ensure_table
 from tidemill.connectors.sinks.writing import Target, write_files
 from tidemill.iceberg.catalog import open_catalog, open_metadata
-from tidemill.iceberg.durable import DurableFiles
+from tidemill.iceberg.local_files import DurableFiles
 from tidemill.storage.disk import sync_files
 
 YAML = """

@@ -6,9 +6,9 @@ from pyiceberg.io import PY_IO_IMPL, load_file_io
 from pyiceberg.io.fsspec import FsspecFileIO
 from pyiceberg.io.pyarrow import PyArrowFile, PyArrowFileIO
 
-from tidemill.config import load_config
+from tidemill.config.loader import load_config
 from tidemill.iceberg.catalog import open_metadata
-from tidemill.iceberg.local_files import PlainFile, PlainFiles, for_data, plainly
+from tidemill.iceberg.local_files import LocalFile, PlainFiles, for_data, with_files
 
 YAML = """
 catalog: {uri: "sqlite:///catalog.db", warehouse: "lake", EXTRA}
@@ -23,7 +23,7 @@ def test_a_local_file_is_read_as_pyiceberg_would(tmp_path, prefix, name):
     location = f"{prefix}{tmp_path}/{name}"
     (tmp_path / name).write_bytes(b"rows")
     found, usual = PlainFiles({}).new_input(location), PyArrowFileIO({}).new_input(location)
-    assert isinstance(found, PlainFile)
+    assert isinstance(found, LocalFile)
     for file in (found, usual):
         with file.open() as stream:
             assert stream.read() == b"rows"
@@ -66,7 +66,7 @@ def test_writing_is_left_to_pyiceberg(tmp_path):
 
 
 def test_data_is_read_the_way_pyiceberg_chooses():
-    files = load_file_io(plainly({"a": "b"}), "file:///lake")
+    files = load_file_io(with_files(PlainFiles, {"a": "b"}), "file:///lake")
     assert isinstance(files, PlainFiles)
     chosen = for_data(pickle.loads(pickle.dumps(files)), "file:///lake/table")
     assert isinstance(chosen, PyArrowFileIO)

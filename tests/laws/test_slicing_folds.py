@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.spark
-QUERIES = 10
+QUERIES = 6
 """Of each operator; its variants share them."""
 
 _GRID = lcm(*range(1, 25)) * MILLISECOND

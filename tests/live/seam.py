@@ -352,8 +352,8 @@ class Play:
         """Equal to a plain count over the log, and to a backfill of the whole archive."""
         log = read_log(self.yard)
         assert result.totals.frontier is not None
-        low, high = self.manifest.boundaries[0], result.totals.frontier
-        start = from_micros(self.manifest.output[0])
+        low, high = self.manifest.times.boundaries[0], result.totals.frontier
+        start = from_micros(self.manifest.times.output[0])
         closed = from_micros(high) - LATENESS - SIZE
         found = cut(self._rows(HYBRID), start, closed, "window_start")
         expected = count(log, start, closed)
@@ -387,8 +387,8 @@ class Play:
         again = yard.project.backfill(name, start, closed, into=AGAIN, spark=yard.spark)
         assert_same_rows(self._rows(AGAIN), found, "backfill and hybrid")
         other = RunFolder.of(yard.project.loaded.home, again.run).read_manifest()
-        low = from_micros(max(self.manifest.output[0], other.output[0]))
-        high = min(closed, from_micros(other.boundaries[-1]))
+        low = from_micros(max(self.manifest.times.output[0], other.times.output[0]))
+        high = min(closed, from_micros(other.times.boundaries[-1]))
         for side in ("late", "dead"):
             assert_same_rows(
                 cut(self._rows(f"{AGAIN}__{side}"), low, high, "ingest_time"),

@@ -136,7 +136,7 @@ def test_a_run_that_gave_rows_in_its_first_batch_only(yard, monkeypatch):
     with monkeypatch.context() as patch, pytest.raises(TidemillError):
         patch.setattr(Committer, "commit", last)
         yard.project.run("each", on_start=produce, spark=yard.spark)
-    recover(yard, "each", lambda manifest: manifest.steps[0]["plays"])
+    recover(yard, "each", lambda manifest: manifest.times.steps[0]["plays"])
 
 
 def test_windows_that_a_batch_without_rows_closed_are_not_given_again(yard, monkeypatch):

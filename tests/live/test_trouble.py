@@ -167,7 +167,7 @@ def test_rows_behind_the_clock_are_late_and_the_run_is_not_exact(tmp_path, broke
     ground.make(plays=2, message_timestamp_type="CreateTime")
     write = partial(write_aged, ground)
     with ground.running("plain", begin="latest") as run:
-        write(0, 0)
+        write(0, -2)  # ahead of the clock, however long it takes to write them
         run.wait_for(lambda totals: totals.read == 5)
         assert ground.project.status(run.run).to_json()["live"]["exact"] is True
         # The clock says that all before now has come, but the log takes older rows.

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.reliability.standby import Pool, answering, orders
-from tidemill.config import SparkConfig
+from tidemill.config.spark import SparkConfig
 from tidemill.connectors.sinks.iceberg import table
 from tidemill.project import load
 from tidemill.runfolder.offset_log import read_batch

@@ -48,15 +48,15 @@ BREAKAGES = (
     Breakage(
         "the mark lies 1 ms before the frontier",
         "reading/slicing.py",
-        "mark=high + pin.skew - MILLISECOND if index == 0 else None",
-        "mark=high + pin.skew if index == 0 else None",
+        "mark=high + pin.times.skew - MILLISECOND if index == 0 else None",
+        "mark=high + pin.times.skew if index == 0 else None",
         "tests/reading/test_slicing.py",
     ),
     Breakage(
         "one task of a slice carries the mark",
         "reading/slicing.py",
-        "mark=high + pin.skew - MILLISECOND if index == 0 else None",
-        "mark=high + pin.skew - MILLISECOND if index == 1 else None",
+        "mark=high + pin.times.skew - MILLISECOND if index == 0 else None",
+        "mark=high + pin.times.skew - MILLISECOND if index == 1 else None",
         "tests/reading/test_slicing.py",
     ),
     Breakage(
@@ -132,10 +132,10 @@ BREAKAGES = (
     ),
     Breakage(
         "a stream used twice: a slice belongs to the batch of its first use",
-        "runtime/driving/taken_slices.py",
+        "runtime/driving/committer.py",
         "now.furthest(source)",
         "now.slowest()[source]",
-        "tests/runtime/driving/test_taken_slices.py",
+        "tests/runtime/driving/test_committer.py",
     ),
     Breakage(
         "a second driver of a run is refused",
@@ -301,13 +301,34 @@ BREAKAGES = (
     Breakage(
         "a run goes on only with code that does what it did",
         "runtime/code/sameness.py",
-        "difference = first_difference(manifest.behaviour, facts.behaviour)",
+        "difference = first_difference(manifest.code.behaviour, facts.behaviour)",
         "difference = None",
         "tests/replay/test_changed_code.py",
     ),
     Breakage(
+        "a run keeps the values of its parameters, whatever the YAML says",
+        "runtime/code/sameness.py",
+        "pinned=manifest.code.params",
+        "pinned=None",
+        "tests/replay/test_params.py",
+    ),
+    Breakage(
+        "an analysis is known only for the same values of parameters",
+        "runtime/plans/planner.py",
+        "str(conf), str(params)]",
+        "str(conf)]",
+        "tests/runtime/code/test_binding.py",
+    ),
+    Breakage(
+        "a run goes on with no other values of parameters than its own",
+        "runtime/code/binding.py",
+        "is_same = read_value(value, kind, may_be_null=True) == pin.read()",
+        "is_same = bool(read_value(value, kind, may_be_null=True))",
+        "tests/runtime/code/test_binding.py",
+    ),
+    Breakage(
         "native operators do not share the rows of a shuffle",
-        "planning/paths.py",
+        "planning/code/paths.py",
         "return len(outputs) == 1 and len(meetings) == 1",
         "return True",
         "tests/replay/test_outputs.py",
@@ -315,8 +336,8 @@ BREAKAGES = (
     Breakage(
         "a kept analysis counts only if what the code looked at is the same",
         "runtime/code/cache.py",
-        "        if not looked.is_unchanged():\n",
-        "        if False:\n",
+        "return known if known.looked.is_unchanged() else None",
+        "return known",
         "tests/runtime/code/test_cache.py",
     ),
     Breakage(
@@ -349,14 +370,14 @@ BREAKAGES = (
     ),
     Breakage(
         "Spark's words for a node count",
-        "planning/behaviour.py",
+        "planning/code/behaviour.py",
         "node.kind if chance or clock else spoken",
         "node.kind",
-        "tests/planning/test_behaviour.py",
+        "tests/planning/code/test_behaviour.py",
     ),
     Breakage(
         "a typed literal of the clock is found",
-        "planning/clocks.py",
+        "planning/code/clocks.py",
         r"(['\"])\s*({'|'.join(SPECIAL_TIMES)})",
         r"(['\"])\s*({'|'.join(SPECIAL_TIMES[:1])})",
         "tests/runtime/code/test_clocks.py::test_typed_literals_are_found_in_a_text",

@@ -12,7 +12,6 @@ from tidemill.planning.feed import (
     next_frontier,
     oldest_on_time,
     reach_after,
-    reach_of,
 )
 from tidemill.types import MILLISECOND, SECOND
 
@@ -106,8 +105,8 @@ def test_requests_that_lead_nowhere_hardly_move_the_frontier():
 
 
 def test_a_file_moves_the_feed_to_the_end_of_its_last_millisecond():
-    assert reach_of(BEGIN, [Asked(BEGIN, BEGIN + 1_234_567)], None) == BEGIN + 1_235_000
-    assert reach_of(BEGIN, [Asked(BEGIN, to=BEGIN + 1_234_567)], None) == BEGIN + 1_235_000
-    assert reach_of(BEGIN, [Asked(BEGIN, BEGIN - 1), Asked(BEGIN)], None) == BEGIN
-    late = Asked(BEGIN + WIDE, BEGIN)
-    assert reach_of(BEGIN, [late], SECOND) == BEGIN + WIDE - SECOND
+    assert reach_after(BEGIN, Asked(BEGIN, BEGIN + 1_234_567)) == BEGIN + 1_235_000
+    assert reach_after(BEGIN, Asked(BEGIN, to=BEGIN + 1_234_567)) == BEGIN + 1_235_000
+    assert reach_after(reach_after(BEGIN, Asked(BEGIN, BEGIN - 1)), Asked(BEGIN)) == BEGIN
+    floor = floor_before(BEGIN, BEGIN + WIDE, SECOND)
+    assert reach_after(floor, Asked(BEGIN + WIDE, BEGIN)) == BEGIN + WIDE - SECOND

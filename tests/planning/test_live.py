@@ -89,9 +89,3 @@ def test_without_room_or_before_its_time_there_is_no_slice():
     assert find_frontier(BEGIN, BEGIN + 5_000_000, SLACK, [], 0) == BEGIN
     assert find_frontier(BEGIN, BEGIN + SLACK, SLACK, [], WIDE) == BEGIN
     assert find_frontier(BEGIN, BEGIN - 1, SLACK, [], WIDE) == BEGIN
-
-
-def test_a_view_is_caught_up_only_without_anything_hidden():
-    assert PartitionView(5, 5, 5).is_caught_up
-    assert not PartitionView(5, 5, 6).is_caught_up
-    assert not PartitionView(4, 5, 5).is_caught_up

@@ -1,14 +1,30 @@
 import json
-from dataclasses import fields
+from dataclasses import fields, is_dataclass
 from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.manifests import make_manifest, make_pin
 from tidemill.config.pins import SinkPin
 from tidemill.errors import RunError
-from tidemill.planning.manifest import ArchivePin, HistoryPhase, Manifest, SourcePin, next_boundary
+from tidemill.planning.code.chains import FoldPin
+from tidemill.planning.cuts import Cut
+from tidemill.planning.manifest import (
+    VERSION,
+    ArchivePin,
+    HistoryPhase,
+    LivePin,
+    Manifest,
+    Outputs,
+    RunIdentity,
+    RunTimes,
+    SourcePin,
+    SourceRows,
+    SourceTimes,
+    next_boundary,
+)
 from tidemill.types import FOREVER, FOREVER_MICROS, from_micros
 
 NAMES = st.text("abcdefä_", min_size=1, max_size=8)
@@ -17,40 +33,29 @@ BOUNDARIES = st.sets(MICROS, min_size=2, max_size=12).map(lambda found: tuple(so
 FILES = st.builds(lambda p, n: {"path": p, "size": n, "mtime": n}, NAMES, st.integers(0))
 ARCHIVES = st.builds(ArchivePin, facts=st.dictionaries(NAMES, st.lists(FILES, max_size=2)))
 LEGS = st.builds(HistoryPhase, seam=MICROS, archive=st.none() | ARCHIVES)
+TIMES = st.builds(SourceTimes, lateness=MICROS, skew=MICROS)
+ROWS = st.builds(SourceRows, columns=st.lists(NAMES).map(tuple))
 PINS = st.builds(
-    SourcePin,
-    columns=st.lists(NAMES).map(tuple),
-    archive=st.none() | ARCHIVES,
-    phase=st.none() | LEGS,
-    lateness=MICROS,
-    skew=MICROS,
+    SourcePin, archive=st.none() | ARCHIVES, times=TIMES, rows=ROWS, phase=st.none() | LEGS
 )
 SINKS = st.builds(
     SinkPin, key=st.lists(NAMES).map(tuple), own=st.dictionaries(NAMES, st.lists(NAMES))
 )
 MANIFESTS = st.builds(
     Manifest,
-    output=st.tuples(MICROS, MICROS),
-    boundaries=BOUNDARIES,
-    created=MICROS,
+    identity=st.builds(RunIdentity, asked=st.dictionaries(NAMES, NAMES)),
+    times=st.builds(RunTimes, output=st.tuples(MICROS, MICROS), boundaries=BOUNDARIES),
     sources=st.dictionaries(NAMES, PINS, max_size=2),
-    sinks=st.dictionaries(NAMES, SINKS, max_size=2),
-    version=st.just(1),
+    outputs=st.builds(Outputs, sinks=st.dictionaries(NAMES, SINKS, max_size=2)),
+    version=st.just(VERSION),
 )
-
-
-def manifest(**changes):
-    values = {field.name: "x" for field in fields(Manifest) if field.name != "version"}
-    numbers = {"created": 0, "output": (0, 1), "boundaries": (0, 1)}
-    numbers |= {
-        "sources": {},
-        "sinks": {},
-        "folds": {},
-        "steps": (),
-        "discard": {},
-        "behaviour": (),
-    }
-    return Manifest(**{**values, **numbers, **changes})
+KEPT = make_manifest(
+    sources={"plays": make_pin()},
+    sinks={"output": SinkPin("iceberg", "marts.plays", "{}", key=("k",))},
+    folds={"sessions": FoldPin(behind=3)},
+    discard={"marts.plays": Cut({"plays": 5}, 4)},
+    steps=({"plays": 5},),
+)
 
 
 @settings(max_examples=100)
@@ -64,16 +69,15 @@ def test_a_manifest_survives_being_written(made):
 
 @given(BOUNDARIES)
 def test_the_last_frontier_is_the_end_of_all(boundaries):
-    made = manifest(boundaries=boundaries)
+    made = make_manifest(boundaries=boundaries).times
     assert made.frontiers[:-1] == boundaries[:-1]
     assert from_micros(made.frontiers[-1]) == FOREVER
     assert all(low < high for low, high in pairwise(made.frontiers))
 
 
 def test_times_carry_a_zone():
-    made = manifest(output=(0, 1_000_000), created=5_000_000)
-    assert str(made.range) == "[1970-01-01T00:00Z, 1970-01-01T00:00:01Z)"
-    assert made.created_at.isoformat() == "1970-01-01T00:00:05+00:00"
+    made = make_manifest(output=(0, 1_000_000))
+    assert str(made.times.range) == "[1970-01-01T00:00Z, 1970-01-01T00:00:01Z)"
 
 
 @pytest.mark.parametrize(
@@ -81,7 +85,7 @@ def test_times_carry_a_zone():
     [
         ("{", "the manifest is damaged: ", ""),
         ("", "the manifest is damaged: ", ""),
-        ("{}", "the manifest has version None, this Tidemill reads 1", "resume the run with"),
+        ("{}", "the manifest has version None, this Tidemill reads 2", "resume the run with"),
     ],
 )
 def test_what_is_not_a_manifest_is_refused(text, message, fix):
@@ -91,10 +95,51 @@ def test_what_is_not_a_manifest_is_refused(text, message, fix):
     assert fix in raised.value.fix
 
 
+DAMAGES = [
+    (("times", "output"), [0, "1"], 'times.output.1: "1" is not int'),
+    (("times", "output"), [0], "times.output: [0] is not tuple"),
+    (("times", "ends"), 1, "times.ends: 1 is not bool"),
+    (("times", "rate"), True, "times.rate: true is not int"),
+    (("times", "steps"), [{"plays": 1.5}], "times.steps.0.plays: 1.5 is not int"),
+    (("times", "more"), 1, "times.more: there is no such field"),
+    (("sources", "plays", "times"), {}, "sources.plays.times.event_time: it is missing"),
+    (("sources", "plays", "rows"), [], "sources.plays.rows: [] is not SourceRows"),
+    (("sources", "plays", "rows", "columns"), ["a", 1], "sources.plays.rows.columns.1: 1 is not s"),
+    (("outputs", "sinks", "output", "key"), {}, "outputs.sinks.output.key: {} is not tuple"),
+    (("outputs", "discard", "marts.plays", "x"), 1, "outputs.discard.marts.plays.x: there is no"),
+    (("code", "folds", "sessions", "behind"), None, "code.folds.sessions.behind: null is not int"),
+    (("identity", "run"), None, "identity.run: null is not str"),
+]
+
+
+@pytest.mark.parametrize(("path", "value", "message"), DAMAGES, ids=str)
+def test_a_damaged_field_is_named(path, value, message):
+    found = json.loads(KEPT.to_json())
+    assert Manifest.from_json(json.dumps(found)) == KEPT
+    part = found
+    for step in path[:-1]:
+        part = part[step]
+    part[path[-1]] = value
+    with pytest.raises(RunError) as raised:
+        Manifest.from_json(json.dumps(found))
+    assert raised.value.message.startswith(f"the manifest is damaged: {message}")
+    assert raised.value.fix == "restore it from a copy, or start a new backfill"
+
+
 def test_another_version_is_refused():
-    value = {**json.loads(manifest().to_json()), "version": 2}
-    with pytest.raises(RunError, match="the manifest has version 2, this Tidemill reads 1"):
+    value = {**json.loads(KEPT.to_json()), "version": 3}
+    with pytest.raises(RunError, match="the manifest has version 3, this Tidemill reads 2"):
         Manifest.from_json(json.dumps(value))
+
+
+def test_the_parts_stay_small():
+    for part in (
+        Manifest,
+        SourcePin,
+        LivePin,
+        *(type(getattr(KEPT, f.name)) for f in fields(KEPT)),
+    ):
+        assert not is_dataclass(part) or len(fields(part)) <= 8
 
 
 class Sources:

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tests.planning.plans import facts_of
+from tests.planning.code.plans import facts_of
 from tidemill.errors import PlanError
-from tidemill.planning.analysis import PipelineFacts, Window
+from tidemill.planning.code.analysis import PipelineFacts
 from tidemill.planning.ranges import Margins, find_margins, input_range
 from tidemill.types import TimeRange
 
@@ -89,7 +89,7 @@ def chain_facts(sizes, origin):
     return PipelineFacts(
         columns={},
         usages=(),
-        windows=tuple(Window(timedelta(minutes=size)) for size in sizes),
+        windows=tuple(timedelta(minutes=size) for size in sizes),
         stateful=("window",),
         schemas={},
         origins={"output": {"t": origin}},

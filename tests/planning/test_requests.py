@@ -4,8 +4,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from tidemill.planning.requests import Goal, Until
-from tidemill.types import SECOND, to_micros
+from tidemill.errors import PlanError
+from tidemill.planning.requests import Goal, Until, request
+from tidemill.types import BEGINNING, FOREVER, SECOND, to_micros
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 AT, HOUR = to_micros(NOW), 3_600 * SECOND
@@ -28,3 +29,11 @@ def test_a_moment_is_waited_for_whatever_the_log_says() -> None:
 
 def test_only_a_while_is_no_frontier() -> None:
     assert Until("1 min").goal(NOW) == Goal(60.0)
+
+
+def test_a_rate_is_whole_rows() -> None:
+    """A manifest keeps it as a whole number."""
+    assert request("p", BEGINNING, FOREVER, rate=1e3).rate == 1_000
+    for rate in (0, -1, 0.5):
+        with pytest.raises(PlanError, match=f"--rate {rate} is not a positive number"):
+            request("p", BEGINNING, FOREVER, rate=rate)

@@ -2,7 +2,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from tidemill.planning.manifest import ArchivePin, SourcePin
+from tests.manifests import make_pin
+from tidemill.planning.manifest import ArchivePin
 from tidemill.planning.ranges import Margins
 from tidemill.planning.risks import (
     allowance_risks,
@@ -19,7 +20,7 @@ HOUR = timedelta(hours=1)
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 NEEDED = TimeRange(NOON, NOON + 6 * HOUR)
 ARCHIVE = ArchivePin("iceberg", "a.plays", 5)
-PIN = SourcePin("plays", ARCHIVE, "e", "i", 600_000_000, 0, ())
+PIN = make_pin("plays", ARCHIVE, "e", "i", lateness=600_000_000)
 
 
 def until(hours, **event):
@@ -73,9 +74,9 @@ def test_what_statistics_tell_of_late_rows():
     first = to_micros(NOON)
     assert describe_lateness(PIN, until(1)) == "not known from statistics"
     assert describe_lateness(PIN, SourceStatistics(())) == "not known from statistics"
-    on_time = until(1, event=(first - PIN.lateness, first))
+    on_time = until(1, event=(first - PIN.times.lateness, first))
     assert describe_lateness(PIN, on_time) == "no file can hold a late row"
-    late = until(1, event=(first - 2 * PIN.lateness, first))
+    late = until(1, event=(first - 2 * PIN.times.lateness, first))
     assert describe_lateness(PIN, late) == (
         "1 of 1 files hold events older than lateness 10min; the oldest by up to 1h 20min"
     )

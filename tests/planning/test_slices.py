@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tidemill.errors import PlanError
-from tidemill.planning.slices import cut_by_rows, cut_by_width
+from tidemill.planning.slices import SLICE_BYTES, advise, cut_by_rows, cut_by_width
 from tidemill.planning.statistics import Extent
 from tidemill.types import micros_of
 
@@ -135,3 +135,29 @@ def test_even_rows_give_even_slices():
 def test_a_slice_holds_rows(rows):
     with pytest.raises(PlanError, match=f"--slice-rows {rows} is not a positive number of rows"):
         cut_by_rows((0, MS), [], rows, timedelta(hours=1))
+
+
+YEAR = 365 * 24 * HOUR * MS
+
+
+def test_a_year_of_little_data_is_one_slice():
+    days = [Extent(f"{day}", day * 24 * HOUR * MS, (day + 1) * 24 * HOUR * MS - 1, 300, 9_000)
+            for day in range(365)]  # fmt: skip
+    assert cut_by_rows((0, YEAR), days) == (0, YEAR)
+
+
+def test_large_rows_make_smaller_slices():
+    """A slice is full when either its rows or its bytes are enough."""
+    documents = [Extent("large", 0, YEAR - 1, 1_000_000, 8 * SLICE_BYTES)]
+    assert len(cut_by_rows((0, YEAR), documents)) - 1 == 8
+    assert len(cut_by_rows((0, YEAR), documents, size=None)) - 1 == 1
+
+
+def test_advice_is_given_where_a_setting_makes_needless_slices():
+    file = [Extent("all", 0, 24 * HOUR * MS - 1, 120_000, 2_000_000)]
+    hourly = cut_by_rows((0, 24 * HOUR * MS), file, limit=timedelta(hours=1))
+    assert [text[:58] for text in advise(hourly, file, "max_misalignment: 1h")] == [
+        "max_misalignment: 1h makes 24 slices where 1 would hold th"
+    ]
+    few = cut_by_rows((0, 24 * HOUR * MS), file, limit=timedelta(hours=6))
+    assert not [*advise(few, file, "max_misalignment: 6h")]

@@ -3,13 +3,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.manifests import make_pin
 from tidemill.errors import SourceError
-from tidemill.planning.manifest import SourcePin
 from tidemill.reading.ordered import in_log_order
 
-PIN = SourcePin(
-    "changes", None, "e", "i", 0, 0, ("o",), partition="p", offset="o", order="position"
-)
+PIN = make_pin("changes", columns=("o",), partition="p", offset="o", order="position")
 SCHEMA = pa.schema([("p", pa.int32()), ("o", pa.int64()), ("i", pa.timestamp("us", "UTC"))])
 
 

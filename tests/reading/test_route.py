@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.manifests import change, make_manifest, make_pin
 from tidemill.errors import RunError
 from tidemill.planning.manifest import HistoryPhase, LivePin, Manifest, SourcePin
 from tidemill.planning.offsets import Offset
@@ -20,12 +21,12 @@ from tidemill.runfolder.decided_slices import DecidedSlices
 from tidemill.runfolder.folder import RunFolder
 from tidemill.runfolder.offset_log import read_batch
 from tidemill.runfolder.phases import HistoryPhases, write_phases
-from tidemill.runtime.driving.rewind import prepare_start, rewind
-from tidemill.runtime.driving.taken_slices import (
+from tidemill.runtime.driving.committer import (
     TakenSlice,
     forget_slices,
     slices_taken,
 )
+from tidemill.runtime.driving.rewind import prepare_start, rewind
 
 USES = ("plays", "ads", "plays")
 SEAMS = {"plays": 40_000, "ads": 30_000}
@@ -40,13 +41,13 @@ class Crash(Exception):
 def manifest(history: bool) -> Manifest:
     def pin(source: str) -> SourcePin:
         phase = HistoryPhase(SEAMS[source] if history else 10_000, positions={"0": 0})
-        return SourcePin(source, None, "e", "i", 0, 0, (), live=LIVE, phase=phase)
+        return make_pin(source, live=LIVE, phase=phase)
 
-    return Manifest(
-        run="r", pipeline="p", mode="live", config="", fingerprint="", created=0, output=(0, 1),
+    return make_manifest(
+        run="r", pipeline="p", mode="live", created=0, output=(0, 1),
         boundaries=(10_000, 20_000, 40_000) if history else (10_000,),
-        sources={"plays": pin("plays"), "ads": pin("ads")}, sinks={}, late_table="", dead_table="",
-        parallelism=1, shuffles=1, ends=False, misalignment=25_000, keep_batches=KEEP,
+        sources={"plays": pin("plays"), "ads": pin("ads")},
+        ends=False, misalignment=25_000, keep_batches=KEEP,
     )  # fmt: skip
 
 
@@ -125,7 +126,7 @@ class Run:
             "a repeated batch closes the same windows"
         )
         for before, end in zip(now or [], ends, strict=False):
-            assert end.frontier - before.frontier <= self.manifest.misalignment
+            assert end.frontier - before.frontier <= self.manifest.times.misalignment
         self.entries[batch] = ends
         told = json.dumps({"batchWatermarkMs": self.watermark})
         text = "\n".join(["v1", told, *(json.dumps(end.to_json()) for end in ends)])
@@ -255,7 +256,7 @@ def test_no_source_passes_a_step_before_it_is_settled(tmp_path):
         for name, pin in run.manifest.sources.items()
     }
     taken = tuple({"plays": plays, "ads": ads} for plays, ads in steps)
-    run.manifest = replace(run.manifest, sources=sources, steps=taken)
+    run.manifest = change(run.manifest, sources=sources, steps=taken)
     (tmp_path / "manifest.json").write_text(run.manifest.to_json())
     run.restart()
     for settled, step in enumerate(steps):
@@ -284,7 +285,7 @@ def test_in_history_a_source_goes_to_its_own_seam_and_then_waits_for_the_others(
         "ads": HistoryPhase(30_000, positions={"0": 0}),
     }
     sources = {name: replace(pin, phase=phases[name]) for name, pin in run.manifest.sources.items()}
-    made = replace(run.manifest, boundaries=(10_000, 30_000, 50_000, 90_000), sources=sources)
+    made = change(run.manifest, boundaries=(10_000, 30_000, 50_000, 90_000), sources=sources)
     (tmp_path / "manifest.json").write_text(made.to_json())
     ends = {}
     for name in ("plays", "ads"):
@@ -295,13 +296,13 @@ def test_in_history_a_source_goes_to_its_own_seam_and_then_waits_for_the_others(
             ends[name].append(at.frontier)
     assert ends["ads"] == [10_000, *[30_000] * 5]
     assert ends["plays"] == [10_000, 30_000, 50_000, *[90_000] * 3]
-    assert made.misalignment < 90_000 - 30_000
+    assert made.times.misalignment < 90_000 - 30_000
     text = ["v1", '{"batchWatermarkMs": 0}']
     text += [json.dumps(Offset(name, ends[name][-1]).to_json()) for name in ends]
     (tmp_path / "checkpoint" / "offsets" / "0").write_text("\n".join(text))
     history = HistoryPhases(made, switched=True)
     assert history.room(tmp_path, "plays", 90_000) == 0
-    assert history.room(tmp_path, "ads", 30_000) == made.misalignment
+    assert history.room(tmp_path, "ads", 30_000) == made.times.misalignment
 
 
 def test_the_first_decision_holds(tmp_path):

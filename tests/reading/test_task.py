@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 import pyarrow as pa
 import pytest
 
+from tests.manifests import make_pin
 from tidemill.connectors.pieces import Piece
-from tidemill.planning.manifest import SourcePin
 from tidemill.reading.sidefile import Counts, read_side_files
 from tidemill.reading.task import LogTracker, SliceTask, read_task
 from tidemill.rows.columns import MARK, stream_schema
@@ -41,9 +41,9 @@ class Rows:
 
 def task_of(folder, reader: Rows, floor: float, *, for_archive: bool = False, end: int = 0):
     """A task that reads these rows of a slice from ``floor`` on."""
-    pin = SourcePin(
-        "plays", None, "event", "ingest", LATENESS, SKEW, ("n",), partition="part",
-        offset="pos", for_archive=for_archive,
+    pin = make_pin(
+        "plays", None, "event", "ingest", lateness=LATENESS, skew=SKEW, columns=("n",),
+        partition="part", offset="pos", for_archive=for_archive,
     )  # fmt: skip
     return SliceTask(
         source="plays", pin=pin, reader=reader,

@@ -2,8 +2,8 @@
 
 import pyarrow as pa
 
-from tidemill.records.decoding import EXTRA, arrow_schema, decode
-from tidemill.rows.columns import RAW, REASON
+from tidemill.records.decoding import arrow_schema, decode
+from tidemill.rows.columns import EXTRA, RAW, REASON
 
 NOTES = (RAW, REASON, EXTRA)
 AVRO = '{"type": "record", "name": "r", "fields": [{"name": "a", "type": "long"}]}'

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidemill.records.csv_decoding import CsvDecoder, read_column
+from tidemill.records.csv_decoding import decode_csv, read_column
 from tidemill.records.ddl import parse_columns
 from tidemill.records.decoded import UnreadableFile
 from tidemill.rows.columns import RAW, REASON
@@ -28,7 +28,7 @@ TEXTS = [
 
 def decode(content, ddl=DDL, required=()):
     lines = iter(content.splitlines(keepends=True))
-    batches = list(CsvDecoder(parse_columns(ddl), "UTC").decode(lines, required))
+    batches = list(decode_csv(lines, parse_columns(ddl), "UTC", required))
     return pa.Table.from_batches(batches).to_pylist() if batches else []
 
 
@@ -89,7 +89,7 @@ def test_every_record_comes_back(records, end):
     writer = csv.writer(out, lineterminator=end, quoting=csv.QUOTE_ALL)
     writer.writerows([["a", "b"], *records])
     lines = (line for line in _lines(out.getvalue().encode()))
-    batches = CsvDecoder(parse_columns("a string, b string"), "UTC").decode(lines, ())
+    batches = decode_csv(lines, parse_columns("a string, b string"), "UTC", ())
     found = [row for batch in batches for row in batch.to_pylist()]
     assert [[row["a"] or "", row["b"] or ""] for row in found] == records
     assert all(row[REASON] is None for row in found)

@@ -113,11 +113,10 @@ WRONG = {
 @pytest.mark.parametrize("text", WRONG)
 def test_what_cannot_be_read_is_refused_with_its_column(text):
     with pytest.raises(ConfigError) as caught:
-        parse_columns(text, where="streams.plays.live.schema")
+        parse_columns(text)
     message, column = WRONG[text]
     assert caught.value.message == message
     assert caught.value.facts == {"column": column}
-    assert caught.value.where == "streams.plays.live.schema"
     assert caught.value.fix
 
 

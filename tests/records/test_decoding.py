@@ -14,8 +14,8 @@ from tests.records import json_oracle
 from tests.records.decoded import AVRO, NOTES, decoded
 from tests.records.json_texts import COLUMNS, TIMES, batches
 from tidemill.records.ddl import parse_columns
-from tidemill.records.decoding import EXTRA, Format, _decoder, arrow_schema
-from tidemill.rows.columns import RAW, REASON
+from tidemill.records.decoding import Format, _decoder, arrow_schema
+from tidemill.rows.columns import EXTRA, RAW, REASON
 
 
 def one(columns, value, **options):

@@ -1,7 +1,11 @@
 """kill -9 at any moment, then resume: the same tables as if nothing had happened."""
 
-import pytest
+from pathlib import Path
 
+import pytest
+import yaml
+
+from tests.postgres import postgres
 from tests.reliability.scenario import RANGE, Tables, Yard, random_kills, worker_kills
 from tests.reliability.victim import STEPS
 from tidemill.iceberg.catalog import open_catalog
@@ -29,6 +33,25 @@ def test_killed_after_every_step_of_a_commit(yard: Yard, undisturbed: Tables) ->
         assert process.returncode == -9, err
     yard.run("resume", run)
     assert yard.tables(run) == undisturbed
+
+
+def test_killed_while_it_writes_to_postgresql(tmp_path: Path, undisturbed: Tables) -> None:
+    """Killed when the rows are staged, and when a batch is in the table that Spark knows not of."""
+    other = Yard.make(tmp_path)
+    config = yaml.safe_load((tmp_path / "tidemill.yaml").read_text("utf-8"))
+    sink = config["pipelines"][other.pipeline]["sinks"]["output"]
+    written = {"type": "postgres", **postgres(), "table": "killed.plays", "time": sink["time"]}
+    config["pipelines"][other.pipeline]["sinks"]["output"] = written
+    (tmp_path / "tidemill.yaml").write_text(yaml.safe_dump(config), "utf-8")
+    process = other.backfill(victim=("write", 3))
+    run = other.newest_run(process, set())
+    _, err = process.communicate(timeout=300)
+    assert process.returncode == -9, err
+    process = other.start("resume", run, victim=("commit", 5))
+    _, err = process.communicate(timeout=300)
+    assert process.returncode == -9, err
+    other.run("resume", run)
+    assert other.tables(run) == undisturbed
 
 
 def test_the_end_of_a_run_lets_go_of_the_pinned_snapshot(yard: Yard, undisturbed: Tables) -> None:

@@ -190,11 +190,11 @@ def analyses(monkeypatch):
 
 def test_a_variable_with_another_value_is_planned_anew(shop, analyses, monkeypatch):
     """Planned with one value and run with another: the column is read, and no row is null."""
-    assert shop.plan("windows").pins["plays"].columns == ("event_ts", "key")
-    assert shop.plan("windows").pins["plays"].columns == ("event_ts", "key")
+    assert shop.plan("windows").pins["plays"].rows.columns == ("event_ts", "key")
+    assert shop.plan("windows").pins["plays"].rows.columns == ("event_ts", "key")
     assert len(analyses) == 1
     monkeypatch.setenv("DIM", "name")
-    assert shop.plan("windows").pins["plays"].columns == ("event_ts", "name")
+    assert shop.plan("windows").pins["plays"].rows.columns == ("event_ts", "name")
     run = shop.prepare("windows")
     assert len(analyses) == 2
     assert shop.resume(run) is RunState.FINISHED
@@ -267,10 +267,10 @@ def test_the_plan_after_a_refused_start_is_made_anew(shop, analyses, monkeypatch
     shop.write("pipelines.py", asked + code)
     run = shop.prepare("windows")
     monkeypatch.setenv("DIM", "name")
-    assert shop.plan("windows").pins["plays"].columns == ("event_ts", "key")
+    assert shop.plan("windows").pins["plays"].rows.columns == ("event_ts", "key")
     assert len(analyses) == 1
     assert "key#" in shop.refusal(run)
-    assert shop.plan("windows").pins["plays"].columns == ("event_ts", "name")
+    assert shop.plan("windows").pins["plays"].rows.columns == ("event_ts", "name")
 
 
 def test_a_stopped_run_goes_on_after_a_comment_and_not_under_another_value(shop, monkeypatch):

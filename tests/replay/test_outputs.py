@@ -178,7 +178,7 @@ def test_a_paused_source_holds_the_watermark_and_realigns(
                         spark=spark)  # fmt: skip
     manifest = project.prepare(plan)
     folder = project.loaded.home / "runs" / manifest.run
-    update_control(folder, sources={"views": manifest.frontiers[2]})
+    update_control(folder, sources={"views": manifest.times.frontiers[2]})
 
     def release() -> None:
         while project.registry.totals(manifest.run).batches < 5:
@@ -356,7 +356,7 @@ def test_a_run_that_kept_rows_back_gives_them_when_it_goes_on(
             project.stop(run)
 
     with monkeypatch.context() as patch:
-        patch.setattr("tidemill.planning.analysis.may_share_shuffles", lambda plans: True)
+        patch.setattr("tidemill.planning.code.analysis.may_share_shuffles", lambda plans: True)
         assert project.resume(run, on_progress=stop, spark=spark).state == "stopped"
     finished = project.resume(run, spark=spark)
     assert finished.state == "finished"

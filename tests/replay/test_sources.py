@@ -290,5 +290,5 @@ def test_filters_are_pushed_to_the_scan(spark: "SparkSession", tmp_path: Path) -
 def test_only_used_columns_are_read(spark: "SparkSession", tmp_path: Path) -> None:
     project = make_project(tmp_path, sums, {"plays": log(table(events()))}, time="t")
     plan = project.plan("pipeline", T0, T0 + timedelta(hours=1), spark=spark)
-    assert plan.pins["plays"].columns == ("amount", "event_ts", "key")
+    assert plan.pins["plays"].rows.columns == ("amount", "event_ts", "key")
     assert plan.boundaries[0] == to_micros(T0)

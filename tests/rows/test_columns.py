@@ -1,7 +1,7 @@
 import pyarrow as pa
 import pytest
 
-from tidemill.planning.manifest import SourcePin
+from tests.manifests import make_pin
 from tidemill.rows.columns import (
     MARK,
     META,
@@ -13,7 +13,7 @@ from tidemill.rows.columns import (
     stream_schema,
 )
 
-PIN = SourcePin("plays", None, "event", "ingest", 0, 0, ("k", "event"))
+PIN = make_pin("plays", None, "event", "ingest", columns=("k", "event"))
 UTC = pa.timestamp("us", "UTC")
 ARCHIVE = pa.schema(
     [("ingest", UTC), ("k", pa.int64()), ("event", pa.timestamp("ns")), ("_raw", pa.binary()),
@@ -26,6 +26,13 @@ ARCHIVE = pa.schema(
     [
         (pa.int8(), pa.int8()),
         (pa.decimal128(12, 2), pa.decimal128(12, 2)),
+        (pa.uint8(), pa.int16()),
+        (pa.uint16(), pa.int32()),
+        (pa.uint32(), pa.int64()),
+        (pa.uint64(), pa.decimal128(20, 0)),
+        (pa.float16(), pa.float32()),
+        (pa.date64(), pa.date32()),
+        (pa.time32("ms"), pa.time64("us")),
         (pa.large_string(), pa.string()),
         (pa.string_view(), pa.string()),
         (pa.uuid(), pa.string()),
@@ -50,9 +57,15 @@ def test_types_as_spark_has_them(kind, spark):
     assert spark_schema(pa.schema([column])).field("c").nullable
 
 
+@pytest.mark.parametrize("bits", [8, 16, 32, 64])
+def test_the_largest_number_without_a_sign_is_the_same_number_in_spark_s_type(bits):
+    column = pa.array([2**bits - 1, None], getattr(pa, f"uint{bits}")())
+    assert column.cast(spark_type(column.type)).to_pylist() == [2**bits - 1, None]
+
+
 def test_the_columns_to_read_place_and_judge_a_row_too():
     assert needed_columns(PIN, ARCHIVE.names) == ("k", "event", "ingest", "_reason", "_raw")
-    placed = SourcePin("s", None, "e", "i", 0, 0, (META, "k"), partition="p", offset="k")
+    placed = make_pin("s", columns=(META, "k"), partition="p", offset="k")
     assert needed_columns(placed, []) == ("k", "e", "i", "p")
 
 

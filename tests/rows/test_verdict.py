@@ -1,5 +1,4 @@
 import json
-from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from zoneinfo import ZoneInfo
@@ -9,13 +8,15 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tidemill.planning.manifest import SourcePin
+from tests.manifests import change, make_pin
 from tidemill.rows.verdict import SIDE_SCHEMA, is_dead, judge, side_rows, utc_time
 from tidemill.types import to_micros
 
 UTC_TIME = pa.timestamp("us", "UTC")
 NAIVE_TIME = pa.timestamp("us")
-PIN = SourcePin("plays", None, "event", "ingest", 10_000, 2_000, ("event", "k"))
+PIN = make_pin(
+    "plays", None, "event", "ingest", lateness=10_000, skew=2_000, columns=("event", "k")
+)
 NOON = to_micros(datetime(2026, 3, 1, 12, tzinfo=UTC))
 YEAR_9999 = to_micros(datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC))
 YEAR_10000 = YEAR_9999 + 1_000_000
@@ -81,7 +82,7 @@ def test_the_verdict_is_the_on_time_rule(rows, lateness, skew, kind, has_reasons
     ingests = [ingest for _, ingest, _ in rows]
     reasons = [reason if has_reasons else None for *_, reason in rows]
     extra = {"_reason": pa.array(reasons, pa.string())} if has_reasons else {}
-    pin = replace(PIN, lateness=lateness, skew=skew)
+    pin = change(PIN, lateness=lateness, skew=skew)
     judged = judge(batch(events, ingests, kind, kind, **extra), pin)
     expected = [
         oracle(event, ingest, reason, lateness, skew)
@@ -96,7 +97,7 @@ def test_the_verdict_is_the_on_time_rule(rows, lateness, skew, kind, has_reasons
 @settings(max_examples=200)
 @given(ROWS, st.integers(0, 8))
 def test_the_verdict_does_not_depend_on_the_batch(rows, cut):
-    events = [place(event, ingest, PIN.lateness, PIN.skew) for event, ingest, _ in rows]
+    events = [place(event, ingest, PIN.times.lateness, PIN.times.skew) for event, ingest, _ in rows]
     whole = batch(events, [ingest for _, ingest, _ in rows])
     parts = [whole.slice(0, cut), whole.slice(cut)] if cut < len(whole) else [whole]
     assert reasons_of(judge(whole, PIN)) == [
@@ -141,7 +142,7 @@ def test_times_without_a_zone_are_read_in_the_stream_s_zone(moment):
     ingest = pa.array([expected], pa.int64()).cast(UTC_TIME)
     judged = judge(
         pa.RecordBatch.from_arrays([pa.array([moment]), ingest], names=["event", "ingest"]),
-        replace(PIN, zone="Europe/Berlin", lateness=0, skew=0),
+        change(PIN, zone="Europe/Berlin", lateness=0, skew=0),
     )
     assert judged.event.cast(pa.int64()).to_pylist() == [expected]
     assert judged.is_clean
@@ -154,7 +155,7 @@ def test_a_time_in_the_gap_of_spring_is_still_a_time():
 
 
 def test_ingest_times_without_a_zone_are_utc_whatever_the_stream_s_zone():
-    judged = judge(batch([NOON], [NOON], UTC_TIME, NAIVE_TIME), replace(PIN, zone="Asia/Tokyo"))
+    judged = judge(batch([NOON], [NOON], UTC_TIME, NAIVE_TIME), change(PIN, zone="Asia/Tokyo"))
     assert judged.is_clean
 
 
@@ -172,7 +173,7 @@ def test_what_is_dead(reason, dead):
     assert is_dead(reason) is dead
 
 
-PLACED = replace(PIN, partition="p", offset="o", columns=("event", "k"))
+PLACED = change(PIN, partition="p", offset="o", columns=("event", "k"))
 
 
 def aside(pin=PLACED, columns=("event", "k"), **extra):
@@ -253,7 +254,7 @@ def test_times_beyond_the_calendar_in_other_columns_leave_too():
 )
 def test_a_time_too_far_for_microseconds_is_not_on_time(unit, ticks, zone):
     rows = batch([ticks, -ticks], [NOON, NOON], pa.timestamp(unit))
-    assert reasons_of(judge(rows, replace(PIN, zone=zone))) == ["future", "late"]
+    assert reasons_of(judge(rows, change(PIN, zone=zone))) == ["future", "late"]
 
 
 @pytest.mark.parametrize(

@@ -1,12 +1,11 @@
 """Where the sources of a run go is decided once, whoever decides again."""
 
-import json
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from tests.runtime.driving.test_throttle import PLAN, SEAMS
+from tests.runtime.driving.test_pacing import PLAN, SEAMS
 from tidemill.planning.manifest import HistoryPhase
 from tidemill.runfolder.phases import Extension, HistoryPhases, read_phases, write_phases
 
@@ -33,11 +32,3 @@ def test_a_driver_that_wakes_up_late_changes_no_decision(
     write_phases(tmp_path, HistoryPhases(PLAN, (MORE,), switched=True))
     assert write_phases(tmp_path, late) == HistoryPhases(PLAN, (MORE,), switched=True)
     assert read_phases(tmp_path, PLAN) == HistoryPhases(PLAN, (MORE,), switched=True)
-
-
-def test_a_run_of_an_earlier_version_goes_on(tmp_path: Path) -> None:
-    value = {"extensions": [asdict(MORE)], "switched": False}
-    (tmp_path / "phases.json").write_text(json.dumps(value), "utf-8")
-    assert read_phases(tmp_path, PLAN) == HistoryPhases(PLAN, (MORE,))
-    assert write_phases(tmp_path, HistoryPhases(PLAN, (MORE,), switched=True)).is_live
-    assert read_phases(tmp_path, PLAN).is_live

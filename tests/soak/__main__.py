@@ -14,7 +14,7 @@ from tests.report import when, write_sections
 from tests.soak.bookkeeping import soak
 from tests.soak.live import soak_live
 from tests.soak.tenths import LIMIT, Growth, Tenths
-from tidemill.config import SparkConfig
+from tidemill.config.spark import SparkConfig
 from tidemill.runtime.spark.session import build_session
 
 _MEMORY_DISK = Path("/dev/shm")

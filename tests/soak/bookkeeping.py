@@ -20,6 +20,7 @@ import psutil
 import pyarrow as pa
 import yaml
 
+from tests.manifests import make_manifest, make_pin
 from tests.soak.tenths import Tenths, count_files
 from tidemill.connectors.archives.opening import keep_metadata
 from tidemill.connectors.sinks.contract import SinkRun
@@ -28,8 +29,8 @@ from tidemill.connectors.sinks.iceberg.table import IcebergTable, open_sides
 from tidemill.connectors.sinks.writing import Target, write_files
 from tidemill.folds.state import Label, StateFiles
 from tidemill.iceberg.catalog import open_catalog
-from tidemill.planning.chains import FoldPin
-from tidemill.planning.manifest import HistoryPhase, LivePin, Manifest, SourcePin
+from tidemill.planning.code.chains import FoldPin
+from tidemill.planning.manifest import HistoryPhase, LivePin, Manifest
 from tidemill.planning.offsets import Offset
 from tidemill.planning.requests import Goal
 from tidemill.project import Project, load
@@ -40,7 +41,7 @@ from tidemill.runfolder.folder import RunFolder
 from tidemill.runtime.driving.committer import Committer
 from tidemill.runtime.driving.driver import Driver
 from tidemill.runtime.driving.frames import Work
-from tidemill.runtime.driving.throttle import Throttle
+from tidemill.runtime.driving.pacing import Throttle
 from tidemill.runtime.registry import Registry
 
 SOURCE, RUN, FOLD = "plays", "soak", "windows"
@@ -74,11 +75,11 @@ class Books:
         self.folder = RunFolder.of(self.project.loaded.home, RUN)
         self.folder.write_manifest(manifest)
         self.registry: Registry = self.project.registry
-        self.registry.add(RUN, manifest.pipeline, manifest.mode)
+        self.registry.add(RUN, manifest.pipeline, manifest.identity.mode)
         self.catalog = open_catalog(self.project.loaded)
         keep_metadata(manifest.sources[SOURCE], self.catalog, self.folder.table(SOURCE))
         run = SinkRun(self.project.loaded, self.catalog, manifest, self.folder.path)
-        output, sides = IcebergTable(run, manifest.sinks["output"]), open_sides(run)
+        output, sides = IcebergTable(run, manifest.outputs.sinks["output"]), open_sides(run)
         for table in (output, *sides.values()):
             table.prepare(None)
         self.target: Target = output.destination()
@@ -113,7 +114,7 @@ class Books:
         about = json.dumps({"batchWatermarkMs": end.frontier // 1_000})
         text = "\n".join(["v1", about, json.dumps(end.to_json())])
         (self.folder.checkpoint / log / str(number)).write_text(text, "utf-8")
-        old = number - self.manifest.keep_batches
+        old = number - self.manifest.resources.keep_batches
         (self.folder.checkpoint / log / str(old)).unlink(missing_ok=True)
 
     def _execute(self, number: int, start: Offset, end: Offset) -> None:
@@ -204,13 +205,12 @@ def _manifest() -> Manifest:
         "kafka", "t", slack=0, max_rows=9, trigger=0,
         format={"kind": "json", "columns": "n long, t timestamp"},
     )  # fmt: skip
-    pin = SourcePin(
-        SOURCE, None, "t", "ingest_ts", 0, 0, ("n", "t"),
+    pin = make_pin(SOURCE, None, "t", "ingest_ts", columns=("n", "t"),
         partition="log_partition", offset="log_offset", live=live,
         phase=HistoryPhase(BEGIN, positions={"0": 0, "1": 0}),
     )  # fmt: skip
-    return Manifest(
-        run=RUN, pipeline="soak", mode="live", config="", fingerprint="", created=BEGIN,
+    return make_manifest(
+        run=RUN, pipeline="soak", mode="live", created=BEGIN,
         output=(0, 253_402_214_400_000_000), boundaries=(BEGIN,), sources={SOURCE: pin},
         sinks={"output": table_pin("marts.soak", json.dumps(shape), "t", partition_by="day")},
         late_table="marts.soak__late", dead_table="marts.soak__dead", parallelism=2, shuffles=2,

@@ -6,17 +6,21 @@ one range for an archive without holes, and one more per hole.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from bisect import bisect_left, bisect_right
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from itertools import chain
 from typing import TYPE_CHECKING
 
-from tidemill.archive.intervals import Intervals, Range, count
 from tidemill.archive.missing_offsets import Gap, is_whole, missing_in
 
 if TYPE_CHECKING:
     import polars as pl
 
+Range = tuple[int, int]
+"""First and last, both inclusive."""
 SHOWN = 20
 
 
@@ -47,40 +51,79 @@ class Finding:
 class Findings:
     """Counts everything that is wrong, and keeps the first findings of each trouble."""
 
-    rows: dict[Trouble, int] = field(default_factory=dict)
-    _kept: dict[Trouble, list[Finding]] = field(default_factory=dict)
+    rows: Counter[Trouble] = field(default_factory=Counter)
+    _kept: dict[Trouble, list[Finding]] = field(default_factory=lambda: {t: [] for t in Trouble})
 
     def add(self, finding: Finding) -> None:
         """Count a finding, and keep it if it is among the first of its trouble."""
-        self.rows[finding.trouble] = self.rows.get(finding.trouble, 0) + finding.rows
-        kept = self._kept.setdefault(finding.trouble, [])
-        if len(kept) < SHOWN:
-            kept.append(finding)
+        self.rows[finding.trouble] += finding.rows
+        if len(self._kept[finding.trouble]) < SHOWN:
+            self._kept[finding.trouble].append(finding)
 
     def first(self) -> tuple[Finding, ...]:
         """The first findings, grouped by trouble in the order of ``Trouble``."""
-        kept = [finding for trouble in Trouble for finding in self._kept.get(trouble, [])]
-        return tuple(kept[:SHOWN])
+        return tuple(chain.from_iterable(self._kept.values()))[:SHOWN]
 
 
+class Intervals:
+    """A set of whole numbers, kept as ranges: its memory grows with the number of holes only."""
+
+    def __init__(self) -> None:
+        self._firsts: list[int] = []
+        self._lasts: list[int] = []
+
+    def __len__(self) -> int:
+        """How many ranges are kept, not how many numbers."""
+        return len(self._firsts)
+
+    @property
+    def bounds(self) -> Range | None:
+        """The smallest and the largest number."""
+        return (self._firsts[0], self._lasts[-1]) if self._firsts else None
+
+    def add(self, first: int, last: int) -> list[Range]:
+        """Add a range, and return the parts of it that were in the set before."""
+        low, high = bisect_left(self._lasts, first - 1), bisect_right(self._firsts, last + 1)
+        met = list(zip(self._firsts[low:high], self._lasts[low:high], strict=True))
+        twice = [
+            (max(first, one), min(last, other))
+            for one, other in met
+            if max(first, one) <= min(last, other)
+        ]
+        self._firsts[low:high] = [min([first, *(one for one, _ in met)])]
+        self._lasts[low:high] = [max([last, *(other for _, other in met)])]
+        return twice
+
+    def absent(self, first: int, last: int) -> Iterator[Range]:
+        """The parts of a range that are not in the set."""
+        at = first
+        for index in range(bisect_left(self._lasts, first), len(self._firsts)):
+            if self._firsts[index] > last:
+                break
+            if at < self._firsts[index]:
+                yield at, self._firsts[index] - 1
+            at = self._lasts[index] + 1
+        if at <= last:
+            yield at, last
+
+
+def count(ranges: Iterable[Range]) -> int:
+    """How many numbers the ranges hold."""
+    return sum(last - first + 1 for first, last in ranges)
+
+
+@dataclass
 class Continuity:
     """Checks one partition of the log, whose rows are given in parts of rising ingest time."""
 
-    def __init__(
-        self, partition: int, findings: Findings, next_offset: int | None, gaps: Sequence[Gap]
-    ) -> None:
-        """``next_offset`` is the one in the snapshot's summary.
-
-        ``gaps`` are the offsets of the log that have no record, in order.
-        """
-        self.partition = partition
-        self.findings = findings
-        self.next = next_offset
-        self.gaps = gaps
-        self.seen = Intervals()
-        self.highest = -1
-        self.rows = 0
-        self._gaps_done = 0
+    partition: int
+    findings: Findings
+    next: int | None  # the next offset, as the snapshot's summary says it
+    gaps: Sequence[Gap]  # the offsets of the log that have no record, in order
+    seen: Intervals = field(default_factory=Intervals)
+    highest: int = -1
+    rows: int = 0
+    _gaps_done: int = 0
 
     def add(self, rows: pl.DataFrame) -> None:
         """Look at more rows (``offset``, ``ingest``), all with later ingest times than before."""
@@ -129,10 +172,7 @@ class Continuity:
             self._close(gap, *bounds)
         known = max([self.highest, *(gap[1] for gap in self.gaps[-1:])])
         for first, last in self.seen.absent(*bounds):
-            if first <= known:
-                self._find(Trouble.HOLE, first, last)
-            else:
-                self._find(Trouble.MISSING, first, last)
+            self._find(Trouble.HOLE if first <= known else Trouble.MISSING, first, last)
 
     def _bounds(self, whole: bool, to_end: bool) -> Range | None:
         """The first and last offset between which every offset must have a row or be in a gap."""

@@ -29,9 +29,8 @@ class ArchiveDesk:
 
     def __init__(self, loaded: LoadedConfig, stream: str) -> None:
         """Refuse an unknown stream, and a stream without an Iceberg archive."""
-        self.loaded = loaded
-        self.stream = stream
-        self.archive = require_archive(loaded, stream)
+        self.loaded, self.stream = loaded, stream
+        self.archive = self._archive()
 
     def info(self) -> ArchiveInfo:
         """What the archive holds and how far it follows its log, from metadata alone."""
@@ -101,6 +100,23 @@ class ArchiveDesk:
     def _where(self) -> str:
         return f"stream {self.stream}"
 
+    def _archive(self) -> TableArchive:
+        streams = self.loaded.config.streams
+        if self.stream not in streams:
+            raise ConfigError(
+                f"there is no stream {self.stream!r}", fix=nearest(self.stream, streams)
+            )
+        found = streams[self.stream].archive
+        table = None if found is None else found.as_table()
+        if table is not None:
+            return table
+        kept = "it has none" if found is None else f"its archive is {found.type}"
+        raise PlanError(
+            f"the stream has no Iceberg archive: {kept}",
+            where=self._where,
+            fix="give it archive: {type: iceberg, table: …, ingest_time: …} in the YAML",
+        )
+
     def _table(self, catalog: Catalog) -> Table:
         """The archive's table, with the column that orders it."""
         try:
@@ -112,21 +128,3 @@ class ArchiveDesk:
             raise SourceError(error.message, where=error.where, fix=fix, **error.facts) from None
         require_column(table, "ingest_time", self.archive.ingest_time, self._where)
         return table
-
-
-def require_archive(loaded: LoadedConfig, stream: str) -> TableArchive:
-    """The stream's archive, which must be an Iceberg table."""
-    found = loaded.config.streams.get(stream)
-    if found is None:
-        raise ConfigError(
-            f"there is no stream {stream!r}", fix=nearest(stream, loaded.config.streams)
-        )
-    table = None if found.archive is None else found.archive.as_table()
-    if table is not None:
-        return table
-    kept = "it has none" if found.archive is None else f"its archive is {found.archive.type}"
-    raise PlanError(
-        f"the stream has no Iceberg archive: {kept}",
-        where=f"stream {stream}",
-        fix="give it archive: {type: iceberg, table: …, ingest_time: …} in the YAML",
-    )

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from pydantic import Field
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRef
+from pyiceberg.table.snapshots import ancestors_of
 from pyiceberg.table.update import AssertRefSnapshotId
 from pyiceberg.table.update.snapshot import ExpireSnapshots
 
 from tidemill.archive.missing_offsets import carried
-from tidemill.archive.progress import SUMMARY
+from tidemill.archive.progress import SUMMARY, in_summary
 from tidemill.iceberg.data_files import read_entries
 from tidemill.iceberg.transaction import SteadyTransaction
 
@@ -26,14 +26,6 @@ if TYPE_CHECKING:
     from pyiceberg.table.snapshots import Snapshot
 
 _THREADS = 8
-
-
-@dataclass(frozen=True)
-class Waste:
-    """Files that no snapshot refers to, with their sizes."""
-
-    data: dict[str, int]
-    metadata: dict[str, int]
 
 
 def doomed_snapshots(metadata: TableMetadata, before: int, keep: int) -> list[Snapshot]:
@@ -54,21 +46,19 @@ def doomed_snapshots(metadata: TableMetadata, before: int, keep: int) -> list[Sn
 
 def find_telling(metadata: TableMetadata, snapshots: Iterable[int]) -> set[int]:
     """The snapshots and their ancestors, up to the nearest one that has the archive's progress."""
-    return {number for each in snapshots for number in _path_to_progress(metadata, each)}
+    found: set[int] = set()
+    for number in snapshots:
+        path: set[int] = set()
+        for snapshot in ancestors_of(metadata.snapshot_by_id(number), metadata):
+            path.add(snapshot.snapshot_id)
+            if in_summary(snapshot, SUMMARY) is not None:
+                found |= path
+                break
+    return found
 
 
-def _path_to_progress(metadata: TableMetadata, number: int | None) -> list[int]:
-    path: list[int] = []
-    while number is not None and (found := metadata.snapshot_by_id(number)) is not None:
-        path.append(number)
-        if found.summary and SUMMARY in found.summary.additional_properties:
-            return path
-        number = found.parent_snapshot_id
-    return []
-
-
-def find_waste(table: Table, doomed: Sequence[Snapshot]) -> Waste:
-    """The files that only the doomed snapshots refer to.
+def find_waste(table: Table, doomed: Sequence[Snapshot]) -> tuple[dict[str, int], dict[str, int]]:
+    """The data and the metadata files that only the doomed snapshots refer to, with their sizes.
 
     This includes files that the doomed snapshots removed from the table: an earlier expiry may have
     dropped the snapshots that held these files, and died before it deleted them.
@@ -92,10 +82,8 @@ def find_waste(table: Table, doomed: Sequence[Snapshot]) -> Waste:
     }
     live = {entry.data_file.file_path for entry in read_entries(table.io, kept.values())}
     lists = {snapshot.manifest_list: 0 for snapshot in doomed}
-    return Waste(
-        data={path: size for path, size in listed.items() if path not in live},
-        metadata={**{path: each.manifest_length for path, each in left.items()}, **lists},
-    )
+    data = {path: size for path, size in listed.items() if path not in live}
+    return data, {**{path: each.manifest_length for path, each in left.items()}, **lists}
 
 
 def stage_removal(table: Table, doomed: Sequence[Snapshot]) -> SteadyTransaction:

@@ -23,7 +23,6 @@ class CheckReport:
 
     table: str
     snapshot: int | None
-    span: Span
     rows: int
     partitions: int
     troubles: dict[Trouble, int]  # how many rows are wrong, or how many offsets lack a row
@@ -113,9 +112,8 @@ class _Check:
         return CheckReport(
             table=".".join(self.table.name()),
             snapshot=self.table.metadata.current_snapshot_id,
-            span=self.span,
-            rows=sum(part.rows for part in parts) + troubles.get(Trouble.NULL, 0),
+            rows=sum(part.rows for part in parts) + troubles[Trouble.NULL],
             partitions=sum(1 for part in parts if part.rows),
-            troubles={each: troubles[each] for each in Trouble if each in troubles},
+            troubles={each: troubles[each] for each in Trouble if troubles[each]},
             findings=self.findings.first(),
         )

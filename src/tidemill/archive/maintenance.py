@@ -138,7 +138,12 @@ def _replace(
             return _is_ours(table, made)
         try:
             refuse_row_deletes(table)
-            _refuse_new_layout(table, spec)
+            if table.metadata.default_spec_id != spec:  # the files were written for this layout
+                raise SinkError(
+                    "the table's partition layout changed meanwhile",
+                    where=f"table {name}",
+                    fix="run it again: files of the new layout are then compacted",
+                )
             landed = try_commit(_stage_replacement(table, replaced, made))
         except (TidemillError, OSError):
             if not doubtful:
@@ -150,16 +155,6 @@ def _replace(
     if not doubtful:
         discard(table.io, made)
     raise _others_keep_writing(name)
-
-
-def _refuse_new_layout(table: Table, spec: int) -> None:
-    """Refuse to go on if the partition layout has changed: the files were written for ``spec``."""
-    if table.metadata.default_spec_id != spec:
-        raise SinkError(
-            "the table's partition layout changed meanwhile",
-            where=f"table {'.'.join(table.name())}",
-            fix="run it again: files of the new layout are then compacted",
-        )
 
 
 def _stage_replacement(
@@ -238,9 +233,8 @@ def expire(
 
     for table in _tables(catalog, archive.table):
         doomed = doomed_snapshots(table.metadata, before, keep)
-        waste = find_waste(table, doomed)
+        data, metadata = find_waste(table, doomed)
         kept = len(table.metadata.snapshots) - len(doomed)
-        data, metadata = waste.data, waste.metadata
         if doomed and not dry_run:
             if not try_commit(stage_removal(table, doomed)) and not _are_gone(table, doomed):
                 continue

@@ -17,6 +17,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from tidemill.archive.progress import in_summary
 from tidemill.errors import SourceError
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ def _said(metadata: TableMetadata) -> Iterator[dict[int, list[Gap]]]:
     if MARKERS in metadata.properties:
         yield _parse(metadata.properties[MARKERS], "the table property")
     for snapshot in metadata.snapshots:
-        text = snapshot.summary.additional_properties.get(MARKERS) if snapshot.summary else None
+        text = in_summary(snapshot, MARKERS)
         if text is not None:
             yield _parse(text, f"the summary of snapshot {snapshot.snapshot_id}")
 

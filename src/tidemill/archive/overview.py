@@ -13,7 +13,6 @@ from tidemill.types import SECOND, from_micros, show_instant
 if TYPE_CHECKING:
     from pyiceberg.manifest import DataFile
     from pyiceberg.table import Table
-    from pyiceberg.table.metadata import TableMetadata
 
     from tidemill.config.archive import TableArchive
 
@@ -104,6 +103,8 @@ def _shown(moment: int | None) -> str | None:
 
 def info(table: Table, archive: TableArchive, now: int) -> ArchiveInfo:
     """Read the manifests of the current snapshot, and no data files. ``now`` is in µs."""
+    from pyiceberg.table.refs import SnapshotRefType
+
     files, metadata = data_files(table), table.metadata
     ingest = table.schema().find_field(archive.ingest_time)
     bounds = [found for file in files if (found := time_bounds(file, ingest))]
@@ -118,22 +119,16 @@ def info(table: Table, archive: TableArchive, now: int) -> ArchiveInfo:
         first=min((low for low, _ in bounds), default=None),
         last=max((high for _, high in bounds), default=None),
         snapshots=len(metadata.snapshots),
-        pins=_pins(metadata),
+        pins=tuple(
+            Pin(name, ref.snapshot_id)
+            for name, ref in sorted(metadata.refs.items())
+            if ref.snapshot_ref_type == SnapshotRefType.TAG
+        ),
         frontier=frontier_of(reached),
         partitions=tuple(
             PartitionInfo(number, reached[number], None if rows is None else rows.get(number, 0))
             for number in sorted(reached)
         ),
-    )
-
-
-def _pins(metadata: TableMetadata) -> tuple[Pin, ...]:
-    from pyiceberg.table.refs import SnapshotRefType
-
-    return tuple(
-        Pin(name, ref.snapshot_id)
-        for name, ref in sorted(metadata.refs.items())
-        if ref.snapshot_ref_type == SnapshotRefType.TAG
     )
 
 

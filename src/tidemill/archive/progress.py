@@ -16,6 +16,7 @@ from tidemill.errors import SourceError
 
 if TYPE_CHECKING:
     from pyiceberg.table.metadata import TableMetadata
+    from pyiceberg.table.snapshots import Snapshot
 
 SUMMARY = "tidemill.archive"
 """The key in a snapshot's summary; its value is JSON, by partition."""
@@ -42,16 +43,19 @@ def read_progress(
     metadata: TableMetadata, snapshot: int | None = None
 ) -> dict[int, ArchiveProgress]:
     """How far a snapshot (default: the current one) follows the log; empty if it is not known."""
-    number = metadata.current_snapshot_id if snapshot is None else snapshot
-    while number is not None:
-        found = metadata.snapshot_by_id(number)
-        if found is None:
-            break
-        text = found.summary.additional_properties.get(SUMMARY) if found.summary else None
+    from pyiceberg.table.snapshots import ancestors_of
+
+    newest = metadata.current_snapshot() if snapshot is None else metadata.snapshot_by_id(snapshot)
+    for found in ancestors_of(newest, metadata):
+        text = in_summary(found, SUMMARY)
         if text is not None:
-            return _parse(text, number)
-        number = found.parent_snapshot_id
+            return _parse(text, found.snapshot_id)
     return {}
+
+
+def in_summary(snapshot: Snapshot, key: str) -> str | None:
+    """A property in the summary of a snapshot; None if it has none."""
+    return snapshot.summary.additional_properties.get(key) if snapshot.summary else None
 
 
 def _parse(text: str, snapshot: int) -> dict[int, ArchiveProgress]:

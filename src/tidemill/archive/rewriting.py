@@ -14,13 +14,13 @@ from pyiceberg.table.update.snapshot import _OverwriteFiles
 from pyiceberg.typedef import EMPTY_DICT
 
 from tidemill.errors import SinkError, SourceError
+from tidemill.iceberg.data_files import write_files
 from tidemill.iceberg.extents import file_extent
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
     from pyiceberg.manifest import DataFile, ManifestFile
     from pyiceberg.table import FileScanTask, Table
-    from pyiceberg.table.metadata import TableMetadata
 
     from tidemill.config.archive import TableArchive
     from tidemill.planning.statistics import Extent
@@ -36,7 +36,6 @@ _ONE_FILE = {"write.target-file-size-bytes": str(2**62)}
 class Bundle:
     """Small files of one table partition and ingest hour that become one file."""
 
-    hour: int
     tasks: tuple[FileScanTask, ...]
 
     @property
@@ -71,8 +70,8 @@ def find_bundles(table: Table, archive: TableArchive, before: int, target: int) 
             key = (extent.first // HOUR, task.file.partition)
             groups.setdefault(key, []).append((extent, task))
     return [
-        Bundle(hour, tasks)
-        for (hour, _), found in sorted(groups.items(), key=lambda item: item[0][0])
+        Bundle(tasks)
+        for _, found in sorted(groups.items(), key=lambda item: item[0][0])
         for tasks in _pack(found, target)
         if len(tasks) > 1
     ]
@@ -96,8 +95,10 @@ def rewrite(table: Table, archive: TableArchive, bundle: Bundle) -> list[DataFil
     The rows of one bundle must fit in memory. The new files are read again and verified.
     """
     keys = [key for key in (archive.ingest_time, archive.partition, archive.offset) if key]
-    rows = _sorted(_read(table.metadata, table.io, bundle.tasks), keys)
-    files = _write(table.metadata, table.io, rows, keys)
+    rows = _sorted(_read(table, bundle.tasks), keys)
+    laid = {**table.metadata.properties, **_ONE_FILE}
+    metadata = table.metadata.model_copy(update={"properties": laid})
+    files = write_files(metadata, table.io, rows, keys)
     try:
         _verify(table, bundle, rows.select(keys), files)
     except BaseException:
@@ -111,7 +112,7 @@ def _verify(table: Table, bundle: Bundle, kept: pa.Table, files: Sequence[DataFi
     from pyiceberg.table import FileScanTask
 
     tasks = [FileScanTask(file) for file in files]
-    found = _read(table.metadata, table.io, tasks, tuple(kept.column_names))
+    found = _read(table, tasks, kept.column_names)
     found = found.cast(kept.schema).sort_by([(key, "ascending") for key in kept.column_names])
     written = sum(file.record_count for file in files)
     if bundle.rows == kept.num_rows == written and found.equals(kept):
@@ -124,25 +125,21 @@ def _verify(table: Table, bundle: Bundle, kept: pa.Table, files: Sequence[DataFi
     )
 
 
-def _read(
-    metadata: TableMetadata,
-    io: FileIO,
-    tasks: Sequence[FileScanTask],
-    columns: tuple[str, ...] | None = None,
-) -> pa.Table:
+def _read(table: Table, tasks: Sequence[FileScanTask], columns: Sequence[str] = ()) -> pa.Table:
+    """These columns, or all."""
     from pyiceberg.expressions import AlwaysTrue
     from pyiceberg.io.pyarrow import ArrowScan
 
-    schema = metadata.schema() if columns is None else metadata.schema().select(*columns)
+    schema = table.schema().select(*columns) if columns else table.schema()
     try:
-        found = ArrowScan(metadata, io, schema, AlwaysTrue()).to_table(tasks)
+        found = ArrowScan(table.metadata, table.io, schema, AlwaysTrue()).to_table(tasks)
     except (OSError, pa.ArrowInvalid) as error:
         raise SourceError(
             f"the archive cannot be read: {error}",
-            where=metadata.location,
+            where=table.location(),
             fix="restore the file from a copy; nothing was changed",
         ) from None
-    return found if columns is None else found.select(columns)
+    return found.select(columns) if columns else found
 
 
 def _sorted(rows: pa.Table, keys: list[str]) -> pa.Table:
@@ -161,24 +158,6 @@ def _sorted(rows: pa.Table, keys: list[str]) -> pa.Table:
         for at in range(0, len(order), _GATHERED)
     ]
     return pa.concat_tables(parts) if parts else rows
-
-
-def _write(metadata: TableMetadata, io: FileIO, rows: pa.Table, keys: list[str]) -> list[DataFile]:
-    from pyiceberg.io.pyarrow import _dataframe_to_data_files
-
-    def write(**properties: str) -> list[DataFile]:
-        laid = {**metadata.properties, **_ONE_FILE, **properties}
-        over = metadata.model_copy(update={"properties": laid})
-        files = list(_dataframe_to_data_files(table_metadata=over, df=rows, io=io))
-        for file in files:
-            file.spec_id = metadata.default_spec_id  # pyiceberg sets it only on reading
-        return files
-
-    try:
-        return write()
-    except OverflowError:  # pyiceberg has no statistics for the year 10000: only for positions then
-        full = {f"write.metadata.metrics.column.{key}": "full" for key in keys}
-        return write(**{"write.metadata.metrics.default": "counts"}, **full)
 
 
 def discard(io: FileIO, files: Iterable[DataFile]) -> None:

@@ -4,57 +4,70 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Callable, Iterable
 from dataclasses import asdict
-from datetime import datetime, timedelta
+from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from click.shell_completion import CompletionItem
 
+from tidemill.cli.driving import announce, keep_going, pop_until, until_options
 from tidemill.cli.options import (
-    DEFAULT_CONFIG,
-    Instant,
-    Length,
+    INSTANT,
+    LENGTH,
+    F,
+    Parsed,
     common,
+    completed,
+    finish,
+    name_option,
     open_project,
-    print_json,
+    present,
+    show_progress,
+    supervise_option,
 )
-from tidemill.errors import TidemillError
+from tidemill.errors import ConfigError
 
 if TYPE_CHECKING:
     from tidemill.archive.maintenance import Compacted
+    from tidemill.project import Project
 
 _UNITS = ("", "k", "m", "g", "t")
 _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?)(i?)b\s*", re.IGNORECASE)
 
 
-class Size(click.ParamType[int]):
-    """A number of bytes as people write it."""
-
-    name = "size"
-
-    def convert(self, value: Any, param: Any, ctx: Any) -> int:
-        """From text: 128MB, 64 MiB, 1.5GB."""
-        if isinstance(value, int):
-            return value
-        found = _SIZE.fullmatch(value)
-        if found is None or not float(found[1]):
-            self.fail(f"{value!r} is not a size; write for example 128MB")
-        return int(float(found[1]) * (1024 if found[3] else 1000) ** _UNITS.index(found[2].lower()))
+def parse_size(text: str) -> int:
+    """A number of bytes as people write it: 128MB, 64 MiB, 1.5GB."""
+    found = _SIZE.fullmatch(text)
+    if found is None or not float(found[1]):
+        raise ConfigError(f"{text!r} is not a size", fix="write for example 128MB")
+    return int(float(found[1]) * (1024 if found[3] else 1000) ** _UNITS.index(found[2].lower()))
 
 
-def _complete_streams(ctx: click.Context, param: Any, start: str) -> list[CompletionItem]:
-    from tidemill.project import load
-
-    try:
-        found = load(ctx.params.get("config") or DEFAULT_CONFIG).config.streams
-    except (TidemillError, OSError):
-        return []
-    return [CompletionItem(name) for name in found if name.startswith(start)]
+SIZE = Parsed("size", parse_size)
 
 
-stream_argument = click.argument("stream", shell_complete=_complete_streams)
+def _streams(project: Project) -> Iterable[str]:
+    return project.config.streams
+
+
+stream_argument = click.argument("stream", shell_complete=completed(_streams))
+
+
+def older_than_option(default: str, what: str) -> Callable[[F], F]:
+    """What is old enough to be compacted or expired."""
+    return click.option(
+        "--older-than",
+        type=LENGTH,
+        default=default,
+        show_default=True,
+        metavar="DURATION",
+        help=what,
+    )
+
+
 dry_run_option = click.option(
     "--dry-run", is_flag=True, help="Say what would be done; change nothing."
 )
@@ -79,12 +92,8 @@ def archive() -> None:
 def info(stream: str, config: Path, as_json: bool) -> None:
     """Show what an archive holds and how far it follows its log, from metadata alone."""
     found = open_project(str(config)).archive(stream).info()
-    if as_json:
-        print_json({"stream": stream, **found.to_json()})
-    else:
-        from tidemill.cli.archiveview import show_info
-
-        show_info(stream, found)
+    told = {"stream": stream, **found.to_json()}
+    present(as_json, told, "archiveview.show_info", stream, found)
 
 
 @archive.command()
@@ -92,12 +101,12 @@ def info(stream: str, config: Path, as_json: bool) -> None:
 @click.option(
     "--from",
     "start",
-    type=Instant(),
+    type=INSTANT,
     metavar="TIME",
     help="Only rows with this ingest time or a later one.",
 )
 @click.option(
-    "--to", "end", type=Instant(), metavar="TIME", help="Only rows with an earlier ingest time."
+    "--to", "end", type=INSTANT, metavar="TIME", help="Only rows with an earlier ingest time."
 )
 @common
 def check(
@@ -115,29 +124,18 @@ def check(
       tidemill archive check plays --from 2026-01-01T00:00Z --to 2026-01-02T00:00Z --json
     """
     report = open_project(str(config)).archive(stream).check(start, end)
-    if as_json:
-        print_json({"stream": stream, **report.to_json()})
-    else:
-        from tidemill.cli.archiveview import show_check
-
-        show_check(stream, report)
+    told = {"stream": stream, **report.to_json()}
+    present(as_json, told, "archiveview.show_check", stream, report)
     if not report.is_clean:
         sys.exit(1)
 
 
 @archive.command()
 @stream_argument
-@click.option(
-    "--older-than",
-    type=Length(),
-    default="2h",
-    show_default=True,
-    metavar="DURATION",
-    help="Only hours that ended at least this long before the archive's frontier.",
-)
+@older_than_option("2h", "Only hours that ended at least this long before the archive's frontier.")
 @click.option(
     "--target-size",
-    type=Size(),
+    type=SIZE,
     default="128MB",
     show_default=True,
     metavar="SIZE",
@@ -145,15 +143,7 @@ def check(
 )
 @dry_run_option
 @common
-def compact(
-    stream: str,
-    *,
-    older_than: timedelta,
-    target_size: int,
-    dry_run: bool,
-    config: Path,
-    as_json: bool,
-) -> None:
+def compact(stream: str, dry_run: bool, config: Path, as_json: bool, **limits: Any) -> None:
     r"""Rewrite the small files of closed ingest hours as few, sorted ones.
 
     The rows stay the same: they are counted and compared before each commit. Runs that read the
@@ -164,13 +154,9 @@ def compact(
       tidemill archive compact plays --older-than 1d --target-size 256MB
     """
     desk = open_project(str(config)).archive(stream)
-    done = desk.compact(older_than, target_size, dry_run=dry_run, on_progress=_progress)
-    if as_json:
-        print_json({"stream": stream, "dry_run": dry_run, **asdict(done)})
-    else:
-        from tidemill.cli.archiveview import show_compacted
-
-        show_compacted(stream, done, dry_run)
+    done = desk.compact(dry_run=dry_run, on_progress=_progress, **limits)
+    told = {"stream": stream, "dry_run": dry_run, **asdict(done)}
+    present(as_json, told, "archiveview.show_compacted", stream, done, dry_run)
 
 
 def _progress(done: Compacted) -> None:
@@ -181,14 +167,7 @@ def _progress(done: Compacted) -> None:
 
 @archive.command()
 @stream_argument
-@click.option(
-    "--older-than",
-    type=Length(),
-    default="7d",
-    show_default=True,
-    metavar="DURATION",
-    help="Only snapshots that were replaced at least this long ago.",
-)
+@older_than_option("7d", "Only snapshots that were replaced at least this long ago.")
 @click.option(
     "--keep",
     type=click.IntRange(min=1),
@@ -199,24 +178,49 @@ def _progress(done: Compacted) -> None:
 )
 @dry_run_option
 @common
-def expire(
-    stream: str,
-    *,
-    older_than: timedelta,
-    keep: int,
-    dry_run: bool,
-    config: Path,
-    as_json: bool,
-) -> None:
+def expire(stream: str, dry_run: bool, config: Path, as_json: bool, **limits: Any) -> None:
     """Expire old snapshots, and delete the files that only they referred to.
 
     A snapshot that a run has pinned is never expired: its tag keeps it until the run has ended.
     Snapshots are removed first, then files; a crash in between costs disk space, not rows.
     """
-    found = open_project(str(config)).archive(stream).expire(older_than, keep, dry_run=dry_run)
-    if as_json:
-        print_json({"stream": stream, "dry_run": dry_run, **asdict(found)})
-    else:
-        from tidemill.cli.archiveview import show_expired
+    found = open_project(str(config)).archive(stream).expire(dry_run=dry_run, **limits)
+    told = {"stream": stream, "dry_run": dry_run, **asdict(found)}
+    present(as_json, told, "archiveview.show_expired", stream, found, dry_run)
 
-        show_expired(stream, found, dry_run)
+
+@archive.command("run")
+@click.argument("streams", nargs=-1, required=True, metavar="STREAM…")
+@click.option(
+    "--trigger",
+    type=LENGTH,
+    default="1s",
+    show_default=True,
+    help="How often to read new records; a longer time gives fewer, larger files.",
+)
+@name_option
+@until_options
+@supervise_option
+@common
+def run_archive(
+    streams: tuple[str, ...], supervise: bool, config: Path, as_json: bool, **options: Any
+) -> None:
+    r"""Follow live logs into their archives: exactly once, every record.
+
+    It begins where the archive ends, whichever run wrote it. A record that cannot be decoded is a
+    row, too, with its bytes and the reason.
+
+    \b
+      tidemill archive run plays --supervise
+      tidemill archive run plays --name plays-archive     start, or continue: for a container
+    """
+    project = open_project(str(config))
+    goal = pop_until(options)
+    on_start = partial(announce, project, as_json=as_json)
+    if supervise:
+        manifest = project.prepare_archive_run(streams, **options)
+        on_start(manifest)
+        finish(keep_going(project, manifest, config, goal, on_start), as_json)
+        return
+    drive = partial(project.run_archive, streams, until=goal, on_start=on_start, **options)
+    show_progress(drive, as_json)

@@ -10,7 +10,7 @@ from rich.table import Table
 
 from tidemill.archive.continuity import Finding, Trouble
 from tidemill.cli.options import redact
-from tidemill.cli.render import console, show_bytes
+from tidemill.cli.render import console, new_table, show_bytes
 from tidemill.types import SECOND, from_micros, show_duration, show_instant
 
 if TYPE_CHECKING:
@@ -57,9 +57,8 @@ def show_info(stream: str, found: ArchiveInfo) -> None:
 
 
 def _partitions(found: ArchiveInfo) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for name in ("partition", "next offset", "newest ingest time", "behind", "rows"):
-        table.add_column(name, justify="left" if "time" in name else "right")
+    columns = ("partition", "next offset", "newest ingest time", "behind", "rows")
+    table = new_table(*columns, right=[name for name in columns if "time" not in name])
     for each in found.partitions:
         table.add_row(
             str(each.partition),

@@ -11,11 +11,11 @@ from rich.markup import escape
 from rich.table import Table
 
 from tidemill.cli.options import redact
-from tidemill.cli.render import console
+from tidemill.cli.render import console, new_table
 from tidemill.types import show_duration
 
 if TYPE_CHECKING:
-    from tidemill.runtime.reports.latereport import LateReport, LateRow, SourceLate
+    from tidemill.runtime.reports.late import LateReport, SourceLate
 
 _BAR = 32
 
@@ -31,9 +31,8 @@ def show_late(report: LateReport) -> None:
     if len(report.runs) > 1:
         out.print(f"  [dim]all rows of the runs {', '.join(report.runs)}, which share the table[/]")
     if len(report.counted) > 1:
-        out.print(
-            f"  [dim]shares are of all rows read from {', '.join(report.counted)} together[/]"
-        )
+        counted = ", ".join(report.counted)
+        out.print(f"  [dim]shares are of all rows read from {counted} together[/]")
     for source in report.sources:
         out.print()
         _show_source(out, source, report.read)
@@ -51,6 +50,8 @@ def _show_source(out: Console, source: SourceLate, read: int) -> None:
     )
     reasons = ", ".join(f"{reason} {rows:,}" for reason, rows in source.reasons.items())
     out.print(f"  reasons  {escape(reasons)}\n")
+    if source.is_shifted:
+        out.print(f"  [yellow]{escape(source.cause)}[/]\n")
     if source.histogram:
         out.print(_bars(source, out.is_terminal))
         out.print("  a lateness that would have kept")
@@ -62,10 +63,8 @@ def _show_source(out: Console, source: SourceLate, read: int) -> None:
 
 
 def _bars(source: SourceLate, drawn: bool) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    table.add_column("  delay over", justify="right")
-    table.add_column("up to", justify="right")
-    table.add_column("rows", justify="right")
+    numbers = ("  delay over", "up to", "rows")
+    table = new_table(*numbers, right=numbers)
     table.add_column("", width=_BAR, no_wrap=True)
     table.add_column("kept with it", justify="right")
     most = max(bucket.rows for bucket in source.histogram)
@@ -90,7 +89,12 @@ def _show_examples(out: Console, source: SourceLate) -> None:
     """Print the rows with the longest delays, cut at the terminal's width (not in ``--json``)."""
     out.print("  the rows farthest off")
     cells = [
-        (row.reason, _delay(row.delay), _position(row), f"event time {row.event_time}")
+        (
+            row.reason,
+            _delay(row.delay),
+            "" if row.offset is None else f"partition {row.partition} offset {row.offset}",
+            f"event time {row.event_time}",
+        )
         for row in source.examples
     ]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
@@ -105,7 +109,3 @@ def _delay(delay: timedelta) -> str:
     """A delay in whole seconds; JSON has all digits."""
     whole = show_duration(timedelta(seconds=abs(delay) // timedelta(seconds=1)))
     return f"{whole} ahead" if delay < timedelta(0) else whole
-
-
-def _position(row: LateRow) -> str:
-    return "" if row.offset is None else f"partition {row.partition} offset {row.offset}"

@@ -12,24 +12,19 @@ import click
 
 from tidemill import __version__
 from tidemill.cli.archive import archive
-from tidemill.cli.backfill import backfill, plan, resume
-from tidemill.cli.inspect import late, state
-from tidemill.cli.live import run, stop
+from tidemill.cli.driving import backfill, plan, resume, run, stop
 from tidemill.cli.options import redact
 from tidemill.cli.outlet import LogOutlet, leave, protect_streams
-from tidemill.cli.run_archive import run_archive
-from tidemill.cli.runs import cancel, pause, rewind, runs, status
+from tidemill.cli.runs import cancel, late, pause, rewind, runs, state, status
 from tidemill.cli.start import completion, doctor, init, schema
-from tidemill.errors import ConfigError, PlanError, TidemillError
+from tidemill.errors import ConfigError, ExitCode, PlanError, TidemillError
 
-INTERRUPTED = 130
+_LOUD = ("py4j", "DataFrameQueryContextLogger", "SQLQueryContextLogger")
+"""Loggers of PySpark and py4j: they log long traces of errors that are also raised."""
 
 
 class Edge(click.Group):
-    """Where every error ends: one short text, an exit code, and a trace with --verbose.
-
-    Exit code 2: the request cannot be done as written. 1: it failed while it was done.
-    """
+    """Where every error ends: one short text, an exit code, and a trace with --verbose."""
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
         """Run a command as a process does."""
@@ -46,32 +41,26 @@ class Edge(click.Group):
         logging.basicConfig(level=level, handlers=[LogOutlet()])
         if not verbose:
             warnings.simplefilter("ignore")
-            _quieten_spark()
+            for name in _LOUD:
+                logging.getLogger(name).setLevel(logging.CRITICAL)
         try:
             return super().main(*args, **kwargs)
-        except TidemillError as error:
-            code = 2 if isinstance(error, ConfigError | PlanError) else 1
-            self._leave(error.text(), code, verbose)
-        except OSError as error:
-            place = f"{error.filename}: " if error.filename else ""
-            fix = "check permissions and free space; --verbose shows the trace"
-            self._leave(f"{place}{error.strerror or error}\n  fix: {fix}", 1, verbose)
         except Exception as error:
-            text = f"{type(error).__name__}: {error}\n  fix: --verbose shows the trace"
-            self._leave(text, 1, verbose)
-
-    @staticmethod
-    def _leave(text: str, code: int, verbose: bool) -> None:
-        if verbose:
-            click.echo(redact(traceback.format_exc()), err=True)
-        click.echo(redact(f"error: {text}"), err=True)
-        sys.exit(code)
+            if verbose:
+                click.echo(redact(traceback.format_exc()), err=True)
+            click.echo(redact(f"error: {_text(error)}"), err=True)
+            is_misuse = isinstance(error, ConfigError | PlanError)
+            sys.exit(ExitCode.MISUSE if is_misuse else ExitCode.ERROR)
 
 
-def _quieten_spark() -> None:
-    """Silence PySpark and py4j: they log long traces of errors that they also raise."""
-    for name in ("py4j", "DataFrameQueryContextLogger", "SQLQueryContextLogger"):
-        logging.getLogger(name).setLevel(logging.CRITICAL)
+def _text(error: Exception) -> str:
+    if isinstance(error, TidemillError):
+        return error.text()
+    if isinstance(error, OSError):
+        place = f"{error.filename}: " if error.filename else ""
+        fix = "check permissions and free space; --verbose shows the trace"
+        return f"{place}{error.strerror or error}\n  fix: {fix}"
+    return f"{type(error).__name__}: {error}\n  fix: --verbose shows the trace"
 
 
 @click.group(cls=Edge, context_settings={"help_option_names": ["-h", "--help"]})
@@ -82,6 +71,7 @@ def cli() -> None:
     \b
     Start here:
       tidemill init                 a small working project in this folder
+      tidemill init --archive DATA  the same over your own data
       tidemill plan PIPELINE …      the dry run: what a backfill would read
       tidemill backfill PIPELINE …  recompute a range into a shadow table
       tidemill run PIPELINE         live; with --from, history first
@@ -97,7 +87,6 @@ for command in (
     *(late, state, archive),
 ):
     cli.add_command(command)
-archive.add_command(run_archive)
 for command in (cli, *cli.commands.values(), *archive.commands.values()):
     # click keeps lines after the control character \b as they are; docstrings have it as two signs
     command.help = (command.help or "").replace(r"\b", "\b")

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
-from datetime import datetime, timedelta
+from collections.abc import Callable, Iterable
+from functools import reduce
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 from click.shell_completion import CompletionItem
 
-from tidemill.errors import ConfigError, TidemillError
+from tidemill.errors import ConfigError, ExitCode, TidemillError
 from tidemill.types import parse_duration, parse_instant
 
 if TYPE_CHECKING:
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 
 DEFAULT_CONFIG = "tidemill.yaml"
-STOPPED = 130
 _opened: list[Project] = []
 
 
@@ -46,58 +46,63 @@ def print_json(value: Any) -> None:
     click.echo(redact(json.dumps(value, indent=2, ensure_ascii=False)))
 
 
-class Instant(click.ParamType[datetime]):
-    """A time with a zone."""
+def present(as_json: bool, told: Any, view: str, *values: Any) -> None:
+    """Print one object for scripts, or let a view print text: ``render.show_plan``.
 
-    name = "time"
+    The view's module is loaded by its name only when it is needed, because views load rich and
+    Arrow, which `--help` and shell completion should not wait for.
+    """
+    if as_json:
+        print_json(told)
+    else:
+        module, _, name = view.partition(".")
+        getattr(import_module(f"tidemill.cli.{module}"), name)(*values)
 
-    def convert(self, value: Any, param: Any, ctx: Any) -> datetime:
-        """Parse a text; a missing zone is an error."""
-        return value if isinstance(value, datetime) else _converted(self, parse_instant, value)
 
+class Parsed(click.ParamType[Any]):
+    """A text that a function of ours parses; its error becomes a usage error."""
 
-class Length(click.ParamType[timedelta]):
-    """A duration as people write it."""
+    def __init__(self, name: str, parse: Callable[[str], Any]) -> None:
+        self.name, self._parse = name, parse
 
-    name = "duration"
-
-    def convert(self, value: Any, param: Any, ctx: Any) -> timedelta:
+    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
         """Parse a text."""
-        return value if isinstance(value, timedelta) else _converted(self, parse_duration, value)
+        try:
+            return self._parse(value) if isinstance(value, str) else value
+        except ConfigError as error:
+            self.fail(f"{error.message}; {error.fix}")
 
 
-def _converted(kind: click.ParamType[Any], parse: Callable[[str], Any], value: str) -> Any:
-    try:
-        return parse(value)
-    except ConfigError as error:
-        kind.fail(f"{error.message}; {error.fix}")
+INSTANT = Parsed("time", parse_instant)
+LENGTH = Parsed("duration", parse_duration)
 
 
-def _complete_pipelines(ctx: click.Context, param: Any, start: str) -> list[CompletionItem]:
-    return _complete(ctx, start, lambda project: list(project.config.pipelines))
+def completed(names: Callable[[Project], Iterable[str]]) -> Callable[..., list[CompletionItem]]:
+    """The shell completion of an argument, from the names that a project has."""
+
+    def complete(ctx: click.Context, param: Any, start: str) -> list[CompletionItem]:
+        from tidemill.project import load
+
+        try:
+            found = list(names(load(ctx.params.get("config") or DEFAULT_CONFIG)))
+        except (TidemillError, OSError):
+            return []
+        return [CompletionItem(name) for name in found if name.startswith(start)]
+
+    return complete
 
 
-def _complete_runs(ctx: click.Context, param: Any, start: str) -> list[CompletionItem]:
-    def names(project: Project) -> list[str]:
-        return [text for found in project.runs() for text in (found.run, found.name) if text]
-
-    return _complete(ctx, start, names)
+def _pipelines(project: Project) -> Iterable[str]:
+    return project.config.pipelines
 
 
-def _complete_both(ctx: click.Context, param: Any, start: str) -> list[CompletionItem]:
-    return _complete_pipelines(ctx, param, start) + _complete_runs(ctx, param, start)
+def _runs(project: Project) -> Iterable[str]:
+    return [text for found in project.runs() for text in (found.run, found.name) if text]
 
 
-def _complete(
-    ctx: click.Context, start: str, names: Callable[[Project], list[str]]
-) -> list[CompletionItem]:
-    from tidemill.project import load
-
-    try:
-        found = names(load(ctx.params.get("config") or DEFAULT_CONFIG))
-    except (TidemillError, OSError):
-        return []
-    return [CompletionItem(name) for name in found if name.startswith(start)]
+def stacked(*options: Callable[[F], F]) -> Callable[[F], F]:
+    """Several options as one decorator, in the order in which ``--help`` shows them."""
+    return lambda function: reduce(lambda done, option: option(done), reversed(options), function)
 
 
 config_option = click.option(
@@ -108,16 +113,17 @@ verbose_option = click.option(
     "--verbose", "-v", is_flag=True, expose_value=False, help="Show traces and Spark's messages."
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
-pipeline_argument = click.argument("pipeline", shell_complete=_complete_pipelines)
-run_argument = click.argument("run", shell_complete=_complete_runs)
+pipeline_argument = click.argument("pipeline", shell_complete=completed(_pipelines))
+run_argument = click.argument("run", shell_complete=completed(_runs))
 pipeline_or_run_argument = click.argument(
-    "name", metavar="PIPELINE|RUN", shell_complete=_complete_both
+    "name",
+    metavar="PIPELINE|RUN",
+    shell_complete=completed(lambda project: [*_pipelines(project), *_runs(project)]),
 )
 
 
-def common(function: F) -> F:
-    """--config, --json and --verbose."""
-    return config_option(json_option(verbose_option(function)))
+common: Callable[[F], F] = stacked(config_option, json_option, verbose_option)
+"""The options of every command on a project."""
 
 
 def given(options: dict[str, Any]) -> dict[str, Any]:
@@ -126,43 +132,67 @@ def given(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def finish(result: RunResult, as_json: bool) -> None:
-    """Show how a run ended; a backfill that was told to stop exits with 130, like a shell."""
-    if as_json:
-        print_json(result.to_json())
-    else:
-        from tidemill.cli.render import show_result
-
-        show_result(result)
+    """Show how a run ended, and exit with the code for it."""
+    present(as_json, result.to_json(), "render.show_result", result)
     if result.state == "stopped" and result.phase is None:
-        sys.exit(STOPPED)
+        sys.exit(ExitCode.STOPPED)
+    if result.broken:
+        sys.exit(ExitCode.BROKEN)
 
 
-def history_options(function: F) -> F:
-    """The options on how history is read, for `plan`, `backfill` and `run`."""
-    for option in reversed(
-        [
-            click.option("--slice", type=Length(), metavar="DURATION",
-                         help="Width of a slice: 30min. Never more than max_misalignment."),
-            click.option("--slice-rows", type=int, metavar="ROWS",
-                         help="Rows per slice instead of a width (default 2,000,000)."),
-            click.option("--region", "regions", multiple=True, metavar="NAME",
-                         help="Only these regions; may be repeated."),
-            click.option("--where", multiple=True, metavar="[SOURCE:]FILTER",
-                         help="Only rows that match, pushed to the scan: \"country = 'DE'\"."),
-            click.option("--warm-up", type=Length(), metavar="DURATION",
-                         help="Input before --from, where it cannot be computed."),
-            click.option("--look-ahead", type=Length(), metavar="DURATION",
-                         help="Input after --to, where it cannot be computed."),
-        ]
-    ):  # fmt: skip
-        function = option(function)
-    return function
+def show_progress(drive: Callable[..., RunResult], as_json: bool) -> None:
+    """Drive a run, show its progress meanwhile, and then how it ended."""
+    from tidemill.cli.progress import ProgressLine
+
+    with ProgressLine() as line:
+        result = drive(on_progress=line.show)
+    finish(result, as_json)
 
 
+history_options = stacked(
+    click.option("--slice", type=LENGTH, metavar="DURATION",
+                 help="Width of a slice: 30min. By default as wide as the rows allow."),
+    click.option("--slice-rows", type=int, metavar="ROWS",
+                 help="Rows per slice instead of a width (default 2,000,000)."),
+    click.option("--region", "regions", multiple=True, metavar="NAME",
+                 help="Only these regions; may be repeated."),
+    click.option("--where", multiple=True, metavar="[SOURCE:]FILTER",
+                 help="Only rows that match, pushed to the scan: \"country = 'DE'\"."),
+    click.option("--warm-up", type=LENGTH, metavar="DURATION",
+                 help="Input before --from, where it cannot be computed."),
+    click.option("--look-ahead", type=LENGTH, metavar="DURATION",
+                 help="Input after --to, where it cannot be computed."),
+)  # fmt: skip
+"""How history is read: for `plan`, `backfill` and `run`."""
+
+
+def read_params(ctx: click.Context, param: Any, given: tuple[str, ...]) -> dict[str, str] | None:
+    """``--param campaign=spring`` as values by name; None if there are none."""
+    from tidemill.planning.code.params import Written
+
+    found: dict[str, str] = {}
+    for text in given:
+        name, separator, value = text.partition("=")
+        if not separator or not name.strip().isidentifier():
+            raise click.BadParameter(f"{text!r} is not NAME=VALUE: write --param campaign=spring")
+        if name.strip() in found:
+            raise click.BadParameter(f"{name.strip()!r} is given twice")
+        found[name.strip()] = Written(value)
+    return found or None
+
+
+param_option = click.option(
+    "--param", "params", multiple=True, metavar="NAME=VALUE", callback=read_params,
+    help="The value of a parameter of the pipeline, instead of the YAML's; may be repeated. It is "
+    "kept and shown: not for secrets.",
+)  # fmt: skip
 name_option = click.option(
     "--name",
     help="A name for the run. The same command, given again, continues the run: for containers and "
     "services that restart.",
+)
+supervise_option = click.option(
+    "--supervise", is_flag=True, help="Start again by itself after a crash."
 )
 append_option = click.option(
     "--append", is_flag=True, default=None,
@@ -173,18 +203,13 @@ append_option = click.option(
 
 def range_options(open_end: bool) -> Callable[[F], F]:
     """The options of `plan` and `backfill`; with ``open_end`` the range may have no end."""
-
-    def add(function: F) -> F:
-        more = "; without it: the plan of 'run --from', with its seam" if open_end else ""
-        for option in (
-            click.option("--allow-empty", is_flag=True, help="Accept a range without any rows."),
-            history_options,
-            click.option("--to", "end", type=Instant(), required=not open_end, metavar="TIME",
-                         help=f"The last output time, excluded{more}."),
-            click.option("--from", "start", type=Instant(), required=True, metavar="TIME",
-                         help="The first output time, included: 2026-01-01T00:00Z."),
-        ):  # fmt: skip
-            function = option(function)
-        return function
-
-    return add
+    more = "; without it: the plan of 'run --from', with its seam" if open_end else ""
+    return stacked(
+        click.option("--from", "start", type=INSTANT, required=True, metavar="TIME",
+                     help="The first output time, included: 2026-01-01T00:00Z."),
+        click.option("--to", "end", type=INSTANT, required=not open_end, metavar="TIME",
+                     help=f"The last output time, excluded{more}."),
+        history_options,
+        click.option("--allow-empty", is_flag=True, help="Accept a range without any rows."),
+        param_option,
+    )  # fmt: skip

@@ -15,6 +15,7 @@ import select
 import sys
 import threading
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, TextIO
 
 if TYPE_CHECKING:
@@ -99,7 +100,6 @@ class LogOutlet(logging.StreamHandler[TextIO]):
     """
 
     def __init__(self) -> None:
-        """The thread starts with the first record."""
         super().__init__()
         self._records: queue.Queue[logging.LogRecord] = queue.Queue(_WAITING)
         self._writer: threading.Thread | None = None
@@ -109,10 +109,8 @@ class LogOutlet(logging.StreamHandler[TextIO]):
         if self._writer is None:
             self._writer = threading.Thread(target=self._write, name="log", daemon=True)
             self._writer.start()
-        try:
+        with suppress(queue.Full):
             self._records.put_nowait(record)
-        except queue.Full:
-            return
 
     def _write(self) -> None:
         while True:

@@ -30,7 +30,6 @@ class ProgressLine:
     """Slices, rows, rows/s, share of the range, time left, watermark."""
 
     def __init__(self) -> None:
-        """Draws nothing before the first batch."""
         self.console = Console(stderr=True)
         self._began = time.monotonic()
         self._first: tuple[float, float, int] | None = None
@@ -56,12 +55,10 @@ class ProgressLine:
         )
 
     def __enter__(self) -> Self:
-        """Start drawing."""
         self._drawer.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Leave the terminal as it was."""
         with self._news:
             self._is_over = True
             self._news.notify()

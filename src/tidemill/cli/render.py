@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from tidemill.cli.expectview import show_expectations
 from tidemill.cli.options import redact
 from tidemill.connectors.archives.opening import archive_of
 from tidemill.connectors.logs.contract import home_of
+from tidemill.planning.code.params import show_params
 from tidemill.types import SECOND, from_micros, show_duration, show_instant
 
 if TYPE_CHECKING:
@@ -19,7 +22,7 @@ if TYPE_CHECKING:
     from tidemill.project import RunResult
     from tidemill.runfolder.lag import Lag
     from tidemill.runtime.registry import RunRecord
-    from tidemill.runtime.reports.phase import Phase
+    from tidemill.runtime.reports.results import Phase
 
 _SHOWN = 12
 _WIDE = 160
@@ -32,12 +35,23 @@ def console() -> Console:
     return found if found.is_terminal else Console(highlight=False, soft_wrap=True, width=_WIDE)
 
 
+def new_table(*columns: str, right: Collection[str] = ()) -> Table:
+    """A table without lines; the columns in ``right`` are aligned to the right."""
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for name in columns:
+        table.add_column(name, justify="right" if name in right else "left")
+    return table
+
+
 def show_plan(plan: RunPlan, every: bool) -> None:
     """A plan as tables."""
     out = console()
     request = plan.request
     first, last = from_micros(plan.boundaries[0]), from_micros(plan.boundaries[-1])
     out.print(f"[bold]{request.pipeline}[/]  output {request.range}  [dim]dry run[/]")
+    if plan.params:
+        told = show_params({name: pin.read() for name, pin in plan.params.items()})
+        out.print(f"params {escape(redact(told))}")
     out.print(
         f"input  {show_instant(first)} to {show_instant(last)}  "
         f"[dim]warm-up {show_duration(plan.margins.warm_up)}, look-ahead "
@@ -51,19 +65,20 @@ def show_plan(plan: RunPlan, every: bool) -> None:
     for name, pin in plan.pins.items():
         _show_source(out, name, pin, plan.lateness[name])
     out.print(_slices(plan, every))
-    if plan.risks:
-        out.print("[yellow]risks[/]")
-        for risk in plan.risks:
-            out.print(f"  • {escape(redact(risk))}")
-    else:
-        out.print("[green]no risks found[/]")
+    out.print("[yellow]risks[/]" if plan.risks else "[green]no risks found[/]")
+    for risk in plan.risks:
+        out.print(f"  • {escape(redact(risk))}")
+    if plan.expect:
+        out.print(f"expects  {escape(redact('; '.join(map(str, plan.expect))))}")
+    for advice in plan.advice:
+        out.print(f"[cyan]advice[/] {escape(advice)}")
 
 
 def _show_source(out: Console, name: str, pin: SourcePin, late: str) -> None:
     snapshot = archive_of(pin.archive).describe(pin.archive) if pin.archive else "no history"
-    where = escape(f" where {redact(pin.where)}") if pin.where else ""
+    where = escape(f" where {redact(pin.rows.where)}") if pin.rows.where else ""
     out.print(f"[bold]{name}[/]  {pin.location}{where}  [dim]{snapshot}[/]")
-    out.print(f"  columns  {', '.join(pin.columns)}")
+    out.print(f"  columns  {', '.join(pin.rows.columns)}")
     out.print(f"  late     {late}")
     if pin.live is not None and pin.phase is not None:
         at, log = show_instant(from_micros(pin.phase.seam)), home_of(pin.live)
@@ -74,26 +89,21 @@ def _show_source(out: Console, name: str, pin: SourcePin, late: str) -> None:
 
 def _slices(plan: RunPlan, every: bool) -> Table:
     slices, sources = plan.slices, list(plan.pins)
-    filtered = {name for name, pin in plan.pins.items() if pin.where}
-    table = Table(box=None, pad_edge=False, header_style="dim", title_justify="left")
-    table.add_column("slice", justify="right")
-    table.add_column("ingest time from")
-    table.add_column("to")
-    for source in sources:
-        at_most = "rows, at most" if source in filtered else "rows"
-        table.add_column(f"{source} {at_most}", justify="right")
+    table = new_table("slice", "ingest time from", "to", right=["slice"])
+    for source, pin in plan.pins.items():
+        table.add_column(
+            f"{source} {'rows, at most' if pin.rows.where else 'rows'}", justify="right"
+        )
         table.add_column("bytes", justify="right")
     shown = slices if every or len(slices) <= _SHOWN + 1 else slices[:_SHOWN]
     for index, piece in enumerate(shown, 1):
-        cells = [str(index), show_instant(piece.start), show_instant(piece.end)]
-        for source in sources:
-            share = piece.shares[source]
-            cells += [f"{share.rows:,}", show_bytes(share.bytes)]
-        table.add_row(*cells)
+        shares = [piece.shares[source] for source in sources]
+        cells = [part for each in shares for part in (f"{each.rows:,}", show_bytes(each.bytes))]
+        table.add_row(str(index), show_instant(piece.start), show_instant(piece.end), *cells)
     rest = len(slices) - len(shown)
     if rest:
         table.add_row("…", f"{rest} more, --all lists them", "")
-    totals = ["", f"{len(slices)} slices", "total"]
+    totals = ["", "1 slice" if len(slices) == 1 else f"{len(slices)} slices", "total"]
     for source in sources:
         totals.append(f"{sum(p.shares[source].rows for p in slices):,}")
         totals.append(show_bytes(sum(p.shares[source].bytes for p in slices)))
@@ -116,15 +126,19 @@ def show_result(result: RunResult) -> None:
     """How a run ended or stands, and what to do with it."""
     out = console()
     totals = result.totals
-    color = _STATES.get(result.state, "white")
+    is_well = not (result.broken or result.warnings)
+    color = _STATES.get(result.state, "white") if is_well else "red"
+    state = str(result.state) if is_well else f"{result.state}, NOT as expected"
     named = "" if result.name is None else f" ({result.name})"
     where = f"slice {result.slices_done}/{result.slices}"
     if result.phase is not None and result.phase.name == "live":
         where = f"live, {totals.batches:,} batches"
     out.print(
-        f"[{color}]{result.state}[/]  run {result.run}{named}  {result.pipeline}  {where}  "
+        f"[{color}]{state}[/]  run {result.run}{named}  {result.pipeline}  {where}  "
         f"{result.seconds:.1f} s"
     )
+    if result.params:
+        out.print(f"  params  {escape(redact(show_params(result.params)))}")
     if result.phase is not None:
         _show_phase(out, result.phase)
     out.print(
@@ -136,6 +150,7 @@ def show_result(result: RunResult) -> None:
         out.print(f"  {name:<7} {table}")
     if result.late:
         out.print(f"  late    {result.late}\n  dead    {result.dead}")
+    show_expectations(out, result)
     if result.error:
         out.print(f"  [red]{escape(redact(result.error))}[/]")
     if result.state in ("stopped", "failed"):
@@ -180,9 +195,7 @@ def show_runs(records: list[RunRecord]) -> None:
     if not records:
         out.print("no runs yet; start one with 'tidemill backfill'")
         return
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for name in ("run", "name", "pipeline", "mode", "state", "created", "seconds", ""):
-        table.add_column(name)
+    table = new_table("run", "name", "pipeline", "mode", "state", "created", "seconds", "")
     for record in records:
         color = _STATES.get(record.state, "white")
         note = (record.error or "").splitlines()[:1]

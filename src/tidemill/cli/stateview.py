@@ -5,17 +5,14 @@ from __future__ import annotations
 import csv
 import io
 import json
-import math
-from datetime import date, datetime, time, timedelta
 from typing import TYPE_CHECKING, Any
 
 import click
 from rich.markup import escape
-from rich.table import Table
 
 from tidemill.cli.options import redact
-from tidemill.cli.render import console, show_bytes
-from tidemill.runtime.reports.states import ABOUT, StateSummary, show_batches
+from tidemill.cli.render import console, new_table, show_bytes
+from tidemill.runtime.reports.states import ABOUT, StateSummary, as_json, show_batches
 from tidemill.types import show_instant
 
 if TYPE_CHECKING:
@@ -57,7 +54,7 @@ def show_rows(table: pa.Table) -> None:
         f"[bold]{about['operator']}[/]  after batch {about['batch']}  watermark "
         f"{about['watermark'] or 'none yet'}  [dim]run {about['run']}[/]\n"
     )
-    shown = Table(box=None, pad_edge=False, header_style="dim")
+    shown = new_table()
     for name in table.column_names:
         shown.add_column(escape(name), overflow="fold")
     for row in _rows(table):
@@ -86,26 +83,8 @@ def _about(table: pa.Table) -> dict[str, Any]:
 
 
 def _rows(table: pa.Table) -> list[dict[str, Any]]:
-    return [{name: _plain(value) for name, value in row.items()} for row in table.to_pylist()]
-
-
-def _plain(value: Any) -> Any:
-    """A value that JSON can hold."""
-    if isinstance(value, dict):
-        return {name: _plain(part) for name, part in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(part) for part in value]
-    if isinstance(value, datetime):
-        return show_instant(value) if value.tzinfo else value.isoformat()
-    if isinstance(value, date | time):
-        return value.isoformat()
-    if isinstance(value, timedelta):
-        return value.total_seconds()
-    if isinstance(value, bytes):
-        return value.hex()
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    return value if value is None or isinstance(value, bool | int | float) else str(value)
+    found: list[dict[str, Any]] = as_json(table.to_pylist())
+    return found
 
 
 def _cell(value: Any) -> str:

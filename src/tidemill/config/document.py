@@ -1,6 +1,7 @@
 """The YAML file as written: its values, the line of every path, and what must stay secret."""
 
 import json
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,9 @@ from tidemill.errors import ConfigError
 _HIDDEN = "***"
 TOO_SHORT = 2
 """A secret of so few letters is not hidden: it would hide more than itself."""
+
+_BARE = re.compile(r":\s*>=?\s*\d")
+"""A comparison such as ``rows: > 0``: at the beginning of a value, YAML takes > for its own."""
 
 
 def hide(text: str, secrets: Iterable[str]) -> str:
@@ -42,7 +46,10 @@ class Document:
             mark = getattr(error, "problem_mark", None)
             line = f":{mark.line + 1}" if mark else ""
             problem = getattr(error, "problem", None) or str(error)
-            raise ConfigError(f"not valid YAML: {problem}", where=f"{path}{line}") from None
+            at = text.splitlines()[mark.line : mark.line + 1] if mark else []
+            fix = "put the comparison in quotes: '> 0'" if any(map(_BARE.search, at)) else ""
+            where = f"{path}{line}"
+            raise ConfigError(f"not valid YAML: {problem}", where=where, fix=fix) from None
 
     def line(self, keys: tuple[str | int, ...]) -> int:
         """The line of the deepest part of the path that exists."""

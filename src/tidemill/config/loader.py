@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from tidemill.config.document import TOO_SHORT, Document, hide
 from tidemill.config.mistakes import explain
 from tidemill.config.pipeline import PipelineConfig
-from tidemill.config.places import find_loop, shared_archive, written_places
+from tidemill.config.places import find_loop, shared_archive
 from tidemill.config.project import ProjectConfig
 from tidemill.config.sink import Place
 from tidemill.config.sparksettings import refused
@@ -101,6 +101,25 @@ def _check_sinks(pipeline: PipelineConfig, document: Document, at: tuple[str, ..
         places |= written.keys()
 
 
+def _check_params(pipeline: str, streams: set[str], document: Document) -> None:
+    """Their names are those of arguments; their values are kept and shown, and hold no secret."""
+    for name, value in (document.values["pipelines"][pipeline].get("params") or {}).items():
+        at = ("pipelines", pipeline, "params", name)
+        if not name.isidentifier():
+            fix = "use a_b instead of a-b"
+            raise document.error(at, f"{name!r} cannot be an argument's name", fix)
+        if name in streams:
+            message = f"{name!r} is the name of a stream and of a parameter"
+            raise document.error(at, message, "give the parameter another name")
+        if isinstance(value, str) and _VARIABLE.search(value):
+            raise document.error(
+                at,
+                "a parameter is kept in the manifest and shown, and what comes from the "
+                "environment may be a secret",
+                f'give it with the command: --param {name}="$NAME"',
+            )
+
+
 def _check_names(config: ProjectConfig, document: Document) -> None:
     """Names that refer to other parts of the file; what code refers to is checked later."""
     for setting, given in refused(config.spark.conf):
@@ -119,13 +138,16 @@ def _check_names(config: ProjectConfig, document: Document) -> None:
                     f"the stream {stream!r} is not defined",
                     nearest(stream, config.streams),
                 )
+        _check_params(name, {*config.streams, *pipeline.sources}, document)
         _check_sinks(pipeline, document, (*at, "sinks"))
-        _check_loop(config, pipeline, document, at)
+        loop = find_loop(config.streams, pipeline, pipeline.sources)
+        if loop is not None:  # sources that only code names are checked later
+            raise document.error((*at, "sinks"), loop, "write elsewhere")
     for name, stream_config in config.streams.items():
         if not name.isidentifier():
             raise document.error(
                 ("streams", name),
-                f"{name!r} cannot be a parameter's name",
+                f"{name!r} cannot be an argument's name",
                 "use a_b instead of a-b",
             )
         archive = stream_config.archive
@@ -137,17 +159,6 @@ def _check_names(config: ProjectConfig, document: Document) -> None:
                 ("streams", name), "the stream has neither archive: nor live:", "give it one"
             )
     _check_archives(config, document)
-
-
-def _check_loop(
-    config: ProjectConfig, pipeline: PipelineConfig, document: Document, at: tuple[str, ...]
-) -> None:
-    """A pipeline must not write what it reads; sources that only code names are checked later."""
-    names = {settings.stream or source for source, settings in pipeline.sources.items()}
-    read = {name: config.streams[name] for name in sorted(names)}
-    loop = find_loop(read, written_places(pipeline))
-    if loop is not None:
-        raise document.error((*at, "sinks"), loop, "write elsewhere")
 
 
 def _check_archives(config: ProjectConfig, document: Document) -> None:

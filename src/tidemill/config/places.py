@@ -1,6 +1,6 @@
 """Whether two names in the YAML name the same place: one table, however it is written."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from tidemill.config.pipeline import PipelineConfig
 from tidemill.config.sink import Place
@@ -70,24 +70,38 @@ def topic_places(brokers: str, topic: str) -> frozenset[Place]:
     return frozenset(("topic", each.strip().casefold(), topic) for each in brokers.split(","))
 
 
-def find_loop(streams: dict[str, StreamConfig], written: Mapping[Place, str]) -> str | None:
-    """What is wrong if one of the streams is read from a place that is written."""
-    for name, stream in streams.items():
-        for place in sorted(read_places(stream) & written.keys()):
+def find_loop(
+    streams: Mapping[str, StreamConfig],
+    pipeline: PipelineConfig,
+    sources: Iterable[str],
+    into: str | None = None,
+) -> str | None:
+    """What is wrong if one of the pipeline's sources is read from a place that it writes.
+
+    Such a run would never end, or read its own rows back later.
+    """
+    written: dict[Place, str] = {}
+    for name, target in targets(pipeline, into).items():
+        written |= pipeline.sinks[name].writes(target)
+    names = (pipeline.source(name).stream or name for name in sources)
+    for stream in (name for name in names if name in streams):
+        for place in sorted(read_places(streams[stream]) & written.keys()):
             return (
-                f"the pipeline writes {written[place]}, from which its source {name!r} is read: it "
-                "would read its own rows"
+                f"the pipeline writes {written[place]}, from which its source {stream!r} is read: "
+                "it would read its own rows"
             )
     return None
 
 
-def written_places(pipeline: PipelineConfig, into: str | None = None) -> dict[Place, str]:
-    """The places that runs of a pipeline write, shadows aside; ``into`` replaces one of them."""
+def targets(pipeline: PipelineConfig, into: str | None, shadow: str = "") -> dict[str, str]:
+    """The name of the place that each output is written to: its own, a shadow, or ``into``."""
     named = named_by_into(pipeline)
-    found: dict[Place, str] = {}
-    for name, sink in pipeline.sinks.items():
-        found |= sink.writes(into if into is not None and name == named else sink.target)
-    return found
+    return {
+        name: into
+        if into is not None and name == named
+        else f"{sink.target}{shadow if sink.has_shadow else ''}"
+        for name, sink in pipeline.sinks.items()
+    }
 
 
 def named_by_into(pipeline: PipelineConfig) -> str | None:

@@ -15,6 +15,14 @@ class Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
 
 
+def _as_list(value: Any) -> Any:
+    return [value] if isinstance(value, str) else value
+
+
+Columns = Annotated[list[str], BeforeValidator(_as_list)]
+"""Names of columns in YAML: one, or a list."""
+
+
 def _duration(value: Any) -> timedelta:
     try:
         return parse_duration(value)

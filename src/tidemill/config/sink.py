@@ -1,13 +1,15 @@
 """``sinks:``: where a pipeline's outputs go; each kind of sink stands in ``connectors/sinks``."""
 
 from abc import abstractmethod
+from collections.abc import Iterable
 from typing import Annotated, ClassVar
 
-from pydantic import BeforeValidator, Field
+from pydantic import Field
 
+from tidemill.config.expect import OutputExpect
 from tidemill.config.kinds import Kinds
 from tidemill.config.pins import SinkPin
-from tidemill.config.section import Section
+from tidemill.config.section import Columns, Section
 
 SINKS = Kinds(
     "tidemill.sinks",
@@ -21,14 +23,8 @@ SINKS = Kinds(
 """The kinds of sinks, by their ``type``."""
 
 
-def _as_list(value: object) -> object:
-    return [value] if isinstance(value, str) else value
-
-
 Place = tuple[str, ...]
 """A place to compare: what it is (``table``, ``topic``, …), and what tells it from others."""
-Columns = Annotated[list[str], BeforeValidator(_as_list)]
-"""Names of columns in YAML: one, or a list."""
 
 
 class SinkSection(Section):
@@ -40,11 +36,16 @@ class SinkSection(Section):
     type: str
     time: str | None = Field(None, description="The output column the range [from, to) is about.")
     key: Columns = Field([], description="The columns that identify a row; used to compare.")
+    expect: OutputExpect = Field(
+        OutputExpect(), description="What must hold of the rows of this output."
+    )
 
     noun: ClassVar[str] = "table"
     """What it writes, as people call it."""
     has_shadow: ClassVar[bool] = True
     """Whether a backfill writes beside the place that consumers look at, until it is published."""
+    is_readable: ClassVar[bool] = False
+    """Whether a run's rows can be read back from it, so that ``expect:`` can look at them."""
     is_arranged: ClassVar[bool] = False
     """Whether Spark must see the rows before they are written, to bring them into an order."""
 
@@ -65,6 +66,11 @@ class SinkSection(Section):
 
     def check_output(self, output: str, schema: str, where: str) -> None:
         """Raise PlanError if the output (Spark's JSON) has a column that it cannot hold."""
+
+    def risks(self, output: str) -> Iterable[str]:
+        """What a plan warns of, each with the way out: where settings weaken a promise."""
+        del output
+        return ()
 
     def pin(self, schema: str, target: str) -> SinkPin:
         """The sink in a run's manifest, that writes the place of this name. Holds no secret."""

@@ -158,40 +158,19 @@ OURS = (
 )
 """One row per setting; a list in the docs is made of it."""
 
-MEANING = (
-    "spark.sql.analyzer.",
-    "spark.sql.ansi.",
-    "spark.sql.caseSensitive",
-    "spark.sql.charAsVarchar",
-    "spark.sql.collation.",
-    "spark.sql.columnNameOfCorruptRecord",
-    "spark.sql.crossJoin.enabled",
-    "spark.sql.csv.",
-    "spark.sql.datetime.java8API.enabled",
-    "spark.sql.decimalOperations.",
-    "spark.sql.execution.pandas.",
-    "spark.sql.execution.pyspark.binaryAsBytes",
-    "spark.sql.execution.pythonUDF.",
-    "spark.sql.execution.pythonUDTF.",
-    "spark.sql.files.ignoreCorruptFiles",
-    "spark.sql.files.ignoreMissingFiles",
-    "spark.sql.function.",
-    "spark.sql.groupByAliases",
-    "spark.sql.groupByOrdinal",
-    "spark.sql.icu.",
-    "spark.sql.json.",
-    "spark.sql.jsonGenerator.",
-    "spark.sql.lateralColumnAlias.",
-    "spark.sql.legacy.",
-    "spark.sql.mapKeyDedupPolicy",
-    "spark.sql.orderByOrdinal",
-    "spark.sql.parser.",
-    "spark.sql.pyspark.inferNestedDictAsStruct.enabled",
-    "spark.sql.readSideCharPadding",
-    "spark.sql.retainGroupColumns",
-    "spark.sql.storeAssignmentPolicy",
-    "spark.sql.timestampType",
-    "spark.sql.variant.",
+MEANING = tuple(
+    f"spark.sql.{name}"
+    for name in (
+        *("analyzer.", "ansi.", "caseSensitive", "charAsVarchar", "collation."),
+        *("columnNameOfCorruptRecord", "crossJoin.enabled", "csv.", "datetime.java8API.enabled"),
+        *("decimalOperations.", "execution.pandas.", "execution.pyspark.binaryAsBytes"),
+        *("execution.pythonUDF.", "execution.pythonUDTF.", "files.ignoreCorruptFiles"),
+        *("files.ignoreMissingFiles", "function.", "groupByAliases", "groupByOrdinal", "icu."),
+        *("json.", "jsonGenerator.", "lateralColumnAlias.", "legacy.", "mapKeyDedupPolicy"),
+        *("orderByOrdinal", "parser.", "pyspark.inferNestedDictAsStruct.enabled"),
+        *("readSideCharPadding", "retainGroupColumns", "storeAssignmentPolicy", "timestampType"),
+        *("variant.",),
+    )
 )
 """Settings that change what code means; a name that ends with a point stands for all below it."""
 

@@ -6,14 +6,14 @@ distinct parts, not of its rows.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TypeAlias
 
 import polars as pl
 import pyarrow as pa
 
-from tidemill.errors import PlanError, RunError, nearest
+from tidemill.errors import RunError, nearest
 from tidemill.folds.base import META, TIME, Input
 from tidemill.folds.exactsums import PART, add_parts, add_sums, finish_sums
 from tidemill.folds.frames import polars_types
@@ -37,7 +37,7 @@ class Aggregate:
     kind: pa.DataType | None
     time: str
     positions: tuple[str, ...] = ()
-    meta: pa.DataType | None = field(default=None)
+    meta: pa.DataType | None = None
 
     @property
     def output(self) -> pa.Field:
@@ -69,8 +69,8 @@ class Aggregate:
 
     @property
     def parts(self) -> list[pa.Field]:
-        """The columns of a part."""
-        name = self.name
+        """The columns of a part. Picked values are kept with their place in the order of events."""
+        name, places = self.name, {"time": TIME, **dict.fromkeys(self.positions, self.meta)}
         if self.function == "sum":
             return [pa.field(name, self._part_type())]
         if self.function == "mean":
@@ -78,17 +78,12 @@ class Aggregate:
         if self.function == "n_unique":
             return [pa.field(name, pa.list_(pa.field("element", self.kind)))]
         if self.function == "collect":
-            return [pa.field(name, pa.list_(pa.field("element", pa.struct(self._placed()))))]
+            placed = pa.struct([*places.items(), ("value", self.kind)])
+            return [pa.field(name, pa.list_(pa.field("element", placed)))]
         if self.function in ("first", "last"):
-            at = [pa.field(f"{name}_time", TIME)]
-            at += [pa.field(f"{name}_{column}", self.meta) for column in self.positions]
+            at = [pa.field(f"{name}_{column}", kind) for column, kind in places.items()]
             return [pa.field(name, self.kind), *at]
         return [self.output]
-
-    def _placed(self) -> list[pa.Field]:
-        """The fields of a collected value: its place in the order of events, and the value."""
-        places = [pa.field(column, self.meta) for column in self.positions]
-        return [pa.field("time", TIME), *places, pa.field("value", self.kind)]
 
     def gather(self) -> list[pl.Expr]:
         """Expressions that make one part of a group's rows; exact sums are added elsewhere."""
@@ -191,59 +186,93 @@ class Aggregate:
 
 
 @dataclass(frozen=True)
-class Grouping:
-    """Makes one part of each group's rows or parts; ``made`` are expressions for other columns."""
+class Aggregates:
+    """All aggregates of an operator.
 
-    by: tuple[str, ...]
-    aggregates: tuple[Aggregate, ...]
-    is_ordered: bool = False  # groups come out in the order in which they begin
+    `gather` and `merge` make one part of each group; ``made`` are expressions for other columns.
+    Groups that ``is_ordered`` come out in the order in which they begin.
+    """
 
-    def gather(self, rows: pl.DataFrame, made: Iterable[pl.Expr]) -> pl.DataFrame:
+    each: tuple[Aggregate, ...]
+
+    @property
+    def parts(self) -> list[pa.Field]:
+        """The columns of a part."""
+        return [part for aggregate in self.each for part in aggregate.parts]
+
+    @property
+    def outputs(self) -> list[pa.Field]:
+        """The finished columns."""
+        return [aggregate.output for aggregate in self.each]
+
+    @property
+    def columns(self) -> list[str]:
+        """The input columns the aggregates read."""
+        placed = [a for a in self.each if a.function in ("first", "last", "collect")]
+        return [a.column for a in self.each if a.column] + [p for a in placed for p in a.positions]
+
+    def gather(
+        self, rows: pl.DataFrame, by: tuple[str, ...], made: list[pl.Expr], is_ordered: bool = False
+    ) -> pl.DataFrame:
         """Turn rows into parts."""
-        parts = [part for aggregate in self.aggregates for part in aggregate.gather()]
-        groups = self._groups(rows, [*made, *parts])
-        return groups.with_columns(
-            add_sums(groups, rows, self.by, str(aggregate.column)).alias(aggregate.name)
-            for aggregate in self.aggregates
-            if aggregate.is_exact_sum
-        )
+        parts = [part for aggregate in self.each for part in aggregate.gather()]
+        groups = _group(rows, by, [*made, *parts], is_ordered)
+        exact = [(a.name, str(a.column)) for a in self.each if a.is_exact_sum]
+        sums = {name: add_sums(groups, rows, by, column) for name, column in exact}
+        return groups.with_columns(**sums)
 
-    def merge(self, pieces: pl.DataFrame, made: Iterable[pl.Expr]) -> pl.DataFrame:
+    def merge(
+        self,
+        parts: pl.DataFrame,
+        by: tuple[str, ...],
+        made: list[pl.Expr],
+        is_ordered: bool = False,
+    ) -> pl.DataFrame:
         """Merge parts, which may come in any order, into fewer parts."""
-        parts = [part for aggregate in self.aggregates for part in aggregate.merge()]
-        groups = self._groups(pieces, [*made, *parts])
-        return groups.with_columns(
-            add_parts(groups, pieces, self.by, aggregate.name).alias(aggregate.name)
-            for aggregate in self.aggregates
-            if aggregate.is_exact_sum
-        )
+        merged = [part for aggregate in self.each for part in aggregate.merge()]
+        groups = _group(parts, by, [*made, *merged], is_ordered)
+        exact = [a.name for a in self.each if a.is_exact_sum]
+        sums = {name: add_parts(groups, parts, by, name) for name in exact}
+        return groups.with_columns(**sums)
 
-    def _groups(self, frame: pl.DataFrame, made: Iterable[pl.Expr]) -> pl.DataFrame:
-        """Group the frame and evaluate the expressions for each group."""
-        groups = frame.lazy().group_by(*self.by, maintain_order=self.is_ordered).agg(*made)
-        return groups.collect(engine="in-memory" if self.is_ordered else "streaming")
+    def nothing(self) -> list[pl.Expr]:
+        """The part of a group without rows. It may be finished, but not merged."""
+        return [part for aggregate in self.each for part in aggregate.nothing()]
+
+    def nulls(self) -> list[pl.Expr]:
+        """A part that adds nothing when it is merged."""
+        types = polars_types(pa.schema(self.parts))
+        return [pl.lit(None, kind).alias(name) for name, kind in types.items()]
+
+    def finish(self) -> list[pl.Expr]:
+        """The output columns, from complete parts."""
+        return [aggregate.finish() for aggregate in self.each]
 
 
-def bind_aggregates(rows: Input, wanted: Wanted) -> tuple[Aggregate, ...]:
+def _group(
+    frame: pl.DataFrame, by: tuple[str, ...], made: list[pl.Expr], is_ordered: bool
+) -> pl.DataFrame:
+    groups = frame.lazy().group_by(*by, maintain_order=is_ordered).agg(*made)
+    return groups.collect(engine="in-memory" if is_ordered else "streaming")
+
+
+def bind_aggregates(rows: Input, wanted: Wanted | None) -> Aggregates:
     """The aggregates with their types; an error names the operator and the column."""
-    return tuple(_bind(rows, name, what) for name, what in wanted.items())
+    return Aggregates(tuple(_bind(rows, name, what) for name, what in (wanted or {}).items()))
 
 
 def _bind(rows: Input, name: str, what: object) -> Aggregate:
     if what == "count":
         return Aggregate(name, "count", None, None, rows.time)
     if not (isinstance(what, tuple | list) and len(what) == len(("function", "column"))):
-        raise PlanError(
+        raise rows.wrong(
             f"the aggregate {name!r} is {what!r}",
-            where=rows.operator,
-            fix='write "count", or a pair such as ("sum", "duration")',
+            'write "count", or a pair such as ("sum", "duration")',
         )
     function, column = what
     if function not in FUNCTIONS:
-        raise PlanError(
-            f"the aggregate {name!r} uses {function!r}",
-            where=rows.operator,
-            fix=nearest(str(function), FUNCTIONS),
+        raise rows.wrong(
+            f"the aggregate {name!r} uses {function!r}", nearest(str(function), FUNCTIONS)
         )
     kind = rows.require(column, f"aggregate {name!r}").type
     _check_type(rows, name, function, column, kind)
@@ -257,23 +286,14 @@ def _check_type(rows: Input, name: str, function: str, column: str, kind: pa.Dat
     if (function in ("sum", "mean") and not numeric) or (
         function in ("min", "max", "n_unique") and unordered
     ):
-        raise PlanError(
+        raise rows.wrong(
             f"the aggregate {name!r} is the {function} of {column!r}, which is a {kind}",
-            where=rows.operator,
-            fix="cast the column, or use another function",
+            "cast the column, or use another function",
             column=column,
         )
     if function in ("first", "last", "collect") and unordered and not rows.positions:
-        raise PlanError(
+        raise rows.wrong(
             f"the {function} of {column!r}, a {kind}, has no order when times are equal",
-            where=rows.operator,
-            fix="ask for positions: sources: {…: {meta: true}}, and keep _meta",
+            "ask for positions: sources: {…: {meta: true}}, and keep _meta",
             column=column,
         )
-
-
-def needed(aggregates: tuple[Aggregate, ...]) -> list[str]:
-    """The input columns the aggregates read."""
-    placed = [a for a in aggregates if a.function in ("first", "last", "collect")]
-    columns = [a.column for a in aggregates if a.column] + [p for a in placed for p in a.positions]
-    return list(dict.fromkeys(columns))

@@ -8,16 +8,21 @@ and `operator`, once for all folds.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import ClassVar, TypeAlias
 
 import polars as pl
 import pyarrow as pa
 
 from tidemill.errors import PlanError, nearest
-from tidemill.planning.chains import Reach
+from tidemill.folds.frames import empty
+from tidemill.planning.code.chains import Reach
 from tidemill.types import micros_of, parse_duration
 
 TIME = pa.timestamp("us", "UTC")
+Key: TypeAlias = str | Sequence[str]
+Frames: TypeAlias = tuple[pl.DataFrame, pl.DataFrame]
 META = "_meta"
 """The column with a row's position, if the YAML asks for it."""
 CORRECT_THE_CODE = (
@@ -47,37 +52,31 @@ class Input:
     schema: pa.Schema
     time: str
 
+    def wrong(self, message: str, fix: str = "", **facts: object) -> PlanError:
+        """An error in how the operator is used, to be raised."""
+        return PlanError(message, where=self.operator, fix=fix, **facts)
+
     def require(self, column: str, what: str) -> pa.Field:
         """The field of a column, or an error that names the operator and the column."""
         if column not in self.schema.names:
-            raise PlanError(
-                f"there is no column {column!r} ({what})",
-                where=self.operator,
-                fix=nearest(column, self.schema.names),
-                column=column,
-            )
+            fix = nearest(column, self.schema.names)
+            raise self.wrong(f"there is no column {column!r} ({what})", fix, column=column)
         return self.schema.field(column)
 
-    def keys(self, key: str | list[str] | tuple[str, ...]) -> tuple[str, ...]:
+    def keys(self, key: object) -> tuple[str, ...]:
         """The key columns. Each must exist, be named once, and be of a type that can be hashed."""
-        names = (key,) if isinstance(key, str) else tuple(key)
+        names = tuple(key) if isinstance(key, list | tuple) else (key,)
         if not all(isinstance(name, str) for name in names):
-            raise PlanError(
-                f"the key {key!r} is not a name", where=self.operator, fix="name columns"
-            )
+            raise self.wrong(f"the key {list(names)} is not a name", "name columns")
         if not names:
-            raise PlanError("the key has no column", where=self.operator, fix="name one or more")
+            raise self.wrong("the key has no column", "name one or more")
         for name in names:
             kind = self.require(name, "key").type
             if pa.types.is_floating(kind) or pa.types.is_nested(kind):
-                raise PlanError(
-                    f"the key {name!r} is a {kind}",
-                    where=self.operator,
-                    fix="cast it to a whole number, a decimal, a string or a time",
-                    column=name,
-                )
+                fix = "cast it to a whole number, a decimal, a string or a time"
+                raise self.wrong(f"the key {name!r} is a {kind}", fix, column=name)
         if len(set(names)) < len(names):
-            raise PlanError(f"the key {list(names)} names a column twice", where=self.operator)
+            raise self.wrong(f"the key {list(names)} names a column twice")
         return names
 
     def length(self, value: object, option: str, *, zero: bool = False) -> int:
@@ -85,10 +84,14 @@ class Input:
         try:
             length = micros_of(parse_duration(value))
         except Exception as error:
-            raise PlanError(f"{option}: {error}", where=self.operator) from None
+            raise self.wrong(f"{option}: {error}") from None
         if length == 0 and not zero:
-            raise PlanError(f"{option} is 0", where=self.operator, fix="give it a length")
+            raise self.wrong(f"{option} is 0", "give it a length")
         return length
+
+    def fields(self, names: Iterable[str]) -> list[pa.Field]:
+        """The fields of some columns."""
+        return [self.schema.field(name) for name in names]
 
     @property
     def positions(self) -> tuple[str, ...]:
@@ -97,15 +100,14 @@ class Input:
 
     def refuse_taken(self, made: list[str]) -> None:
         """Refuse two output columns with the same name."""
-        twice = {name for name in made if made.count(name) > 1}
-        if twice:
-            raise PlanError(
+        if twice := {name for name in made if made.count(name) > 1}:
+            raise self.wrong(
                 f"the output has two columns named {min(twice)!r}",
-                where=self.operator,
-                fix="rename the column before, or the aggregate",
+                "rename the column before, or the aggregate",
             )
 
 
+@dataclass(frozen=True, kw_only=True)
 class BoundFold(ABC):
     """A fold whose columns and types are known. The driver makes it and sends it to executors.
 
@@ -113,57 +115,18 @@ class BoundFold(ABC):
     the order of the rows.
     """
 
-    kind: str
-    """The operator as users write it."""
+    kind: ClassVar[str]  # the operator as users write it
+    prepares: ClassVar[bool] = False  # whether `prepare` makes fewer rows: before the shuffle then
 
-    source: Input
-    """The rows it is applied to."""
-
-    keys: tuple[str, ...]
-    """Columns of `parts` that rows are bucketed by."""
-
-    @property
-    @abstractmethod
-    def parts(self) -> pa.Schema:
-        """The schema of what goes through the shuffle: the rows that `prepare` returns."""
-
-    @property
-    def state(self) -> pa.Schema:
-        """The schema of what is kept from batch to batch; by default it is that of the parts."""
-        return self.parts
-
-    @property
-    def key_fields(self) -> list[pa.Field]:
-        """The key columns, as the rows have them."""
-        return [self.source.schema.field(name) for name in self.keys]
-
-    @property
-    @abstractmethod
-    def output(self) -> pa.Schema:
-        """The schema of the output rows."""
-
-    @property
-    @abstractmethod
-    def order(self) -> tuple[str, ...]:
-        """Columns of `state` that give it a total order, so that equal states have equal bytes."""
-
-    @property
-    @abstractmethod
-    def time(self) -> str:
-        """The column of `parts` that the watermark refers to."""
-
-    @property
-    @abstractmethod
-    def times(self) -> dict[str, Reach]:
-        """The time columns of `output`."""
-
-    prepares: bool = False
-    """Whether `prepare` makes fewer rows. If so, it runs before the shuffle, else after it."""
-
-    @property
-    def columns(self) -> list[str]:
-        """The input columns it reads."""
-        return list(self.source.schema.names)
+    source: Input  # the rows it is applied to
+    columns: list[str]  # the input columns it reads
+    keys: tuple[str, ...]  # columns of `parts` that rows are bucketed by
+    time: str  # the column of `parts` that the watermark refers to
+    parts: pa.Schema  # what goes through the shuffle: the rows that `prepare` returns
+    state: pa.Schema  # what is kept from batch to batch
+    order: tuple[str, ...]  # columns that sort `state` totally: equal states have equal bytes
+    output: pa.Schema
+    times: dict[str, Reach]  # the time columns of `output`
 
     @property
     def goes_by(self) -> str:
@@ -174,8 +137,12 @@ class BoundFold(ABC):
         """Turn input rows into `parts`; any subset of the rows may be prepared separately."""
         return rows
 
-    @abstractmethod
-    def step(
-        self, state: pl.DataFrame, parts: pl.DataFrame, passing: Passing
-    ) -> tuple[pl.DataFrame, pl.DataFrame]:
+    def step(self, state: pl.DataFrame, parts: pl.DataFrame, passing: Passing) -> Frames:
         """Process one batch of one bucket; returns the output that is final, and the new state."""
+        if not len(state) and not len(parts):
+            return empty(self.output), state
+        return self.advance(state, parts, passing)
+
+    @abstractmethod
+    def advance(self, state: pl.DataFrame, parts: pl.DataFrame, passing: Passing) -> Frames:
+        """The same, for state and parts of which one at least has rows."""

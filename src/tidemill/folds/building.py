@@ -6,12 +6,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import TYPE_CHECKING, TypeAlias
 
 from tidemill.errors import PlanError
+from tidemill.folds.base import BoundFold
 from tidemill.folds.packing import Pack
 from tidemill.folds.runner import Delivery, Place
-from tidemill.planning.chains import FoldUse
+from tidemill.planning.code.chains import FoldUse
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -33,32 +35,36 @@ class Building:
     deliver: Delivery | None = None
     folds: dict[str, FoldUse] = field(default_factory=dict)
 
-    def name(self, kind: str, wanted: str | None) -> str:
-        """The operator's name: the wanted name, or its kind, with a number from the second on."""
-        if wanted is not None:
-            if wanted in self.folds or not wanted.isidentifier():
-                raise PlanError(
-                    f"the name {wanted!r} is taken, or not a plain name",
-                    where=kind,
-                    fix="give each fold of a pipeline a name of its own",
-                )
-            return wanted
-        number = 1 + sum(use.kind == kind for use in self.folds.values())
-        return kind if number == 1 else f"{kind}_{number}"
-
-    def place(self, name: str) -> Place | None:
-        """Where the fold finds its state; None while the code is only analysed."""
-        if self.places is None:
-            return None
-        if name not in self.places:
+    def register(
+        self, bound: BoundFold, wanted: str | None, delay: object | None
+    ) -> tuple[str, Place | None]:
+        """The fold's name, and where it finds its state; None while the code is only analysed."""
+        name, length = self._name(bound, wanted), None
+        if delay is not None:
+            length = timedelta(microseconds=bound.source.length(delay, "delay", zero=True))
+        self.folds[name] = FoldUse(name, bound.kind, bound.goes_by, bound.times, length)
+        if self.places is not None and name not in self.places:
             raise PlanError(
                 f"the fold {name!r} was not there when the pipeline was planned",
                 fix="the pipeline must build the same operators every time it is called",
             )
-        return self.places[name]
+        return name, None if self.places is None else self.places[name]
+
+    def _name(self, bound: BoundFold, wanted: str | None) -> str:
+        """The wanted name, or the fold's kind, with a number from the second on."""
+        if wanted is None:
+            number = 1 + sum(use.kind == bound.kind for use in self.folds.values())
+            return bound.kind if number == 1 else f"{bound.kind}_{number}"
+        if wanted in self.folds or not wanted.isidentifier():
+            raise bound.source.wrong(
+                f"the name {wanted!r} is taken, or not a plain name",
+                "give each fold of a pipeline a name of its own",
+            )
+        return wanted
 
 
-_current: ContextVar[Building | None] = ContextVar("tidemill_building", default=None)
+CURRENT: ContextVar[Building | None] = ContextVar("tidemill_building", default=None)
+"""The running call of a pipeline's function, or None outside of Tidemill."""
 
 
 @contextmanager
@@ -69,13 +75,8 @@ def building(
 ) -> Iterator[Building]:
     """Register the folds that a pipeline's function makes inside the block."""
     found = Building(places, read_packed, deliver)
-    token = _current.set(found)
+    token = CURRENT.set(found)
     try:
         yield found
     finally:
-        _current.reset(token)
-
-
-def current_building() -> Building | None:
-    """The running call of a pipeline's function, or None outside of Tidemill."""
-    return _current.get()
+        CURRENT.reset(token)

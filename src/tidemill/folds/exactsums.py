@@ -85,7 +85,12 @@ def _listed(groups: pl.DataFrame, entries: pl.DataFrame, by: Sequence[str]) -> p
         .sort(pl.col(_ENTRY).cast(pl.Int64) * _LIMBS + pl.col(limb))
         .collect()
     )
-    _require_room(placed, sums)
+    if placed.select(pl.any_horizontal((pl.col(sums).abs() >= _FULL).any())).item():
+        raise RunError(
+            f"a sum of floating point numbers has more than {_FULL >> _DIGIT:,} numbers of one "
+            "key and window: it has no room for more",
+            fix="sum in shorter windows, or make the column a decimal or an integer",
+        )
     ends = np.cumsum(np.bincount(placed[_ENTRY].to_numpy(), minlength=len(groups)))
     offsets = pa.array(np.concatenate([[0], ends]), pa.int32())
     values = [placed[_ENTRY + name].to_arrow() for name in _FIELDS]
@@ -94,15 +99,6 @@ def _listed(groups: pl.DataFrame, entries: pl.DataFrame, by: Sequence[str]) -> p
     )
     assert isinstance(found, pl.Series)
     return found
-
-
-def _require_room(entries: pl.DataFrame, sums: list[str]) -> None:
-    if entries.select(pl.any_horizontal((pl.col(sums).abs() >= _FULL).any())).item():
-        raise RunError(
-            f"a sum of floating point numbers has more than {_FULL >> _DIGIT:,} numbers of one "
-            "key and window: it has no room for more",
-            fix="sum in shorter windows, or make the column a decimal or an integer",
-        )
 
 
 def _split(numbers: pl.Series) -> list[pl.Series]:

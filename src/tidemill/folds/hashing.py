@@ -67,15 +67,11 @@ def _texts(values: pa.Array) -> Words:
         return lengths.astype(np.uint64)
     text = np.frombuffer(data, np.uint8)[offsets[0] : offsets[-1]].astype(np.uint64)
     place = np.arange(len(text)) - np.repeat(first - offsets[0], lengths)
-    terms = (text + np.uint64(1)) * _powers(int(lengths.max()))[place]
+    powers = np.cumprod(np.full(lengths.max(), _PRIME, np.uint64), dtype=np.uint64)
+    terms = (text + np.uint64(1)) * powers[place]
     sums = np.concatenate([np.zeros(1, np.uint64), np.cumsum(terms, dtype=np.uint64)])
     ends = offsets - offsets[0]
     found: Words = sums[ends[1:]] - sums[ends[:-1]] + lengths.astype(np.uint64)
-    return found
-
-
-def _powers(count: int) -> Words:
-    found: Words = np.cumprod(np.full(count, _PRIME, np.uint64), dtype=np.uint64)
     return found
 
 

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from tidemill.errors import PlanError, nearest
+from tidemill.errors import PlanError
 from tidemill.folds.base import TIME, BoundFold, Input
-from tidemill.folds.building import Building, current_building
+from tidemill.folds.building import CURRENT
 from tidemill.folds.packing import BUCKET
-from tidemill.folds.runner import Place, Prepare, Step, packing
-from tidemill.planning.chains import FoldUse, Reach
+from tidemill.folds.runner import Prepare, Step, packing
+from tidemill.planning.code.chains import Reach
 from tidemill.types import quoted
 
 if TYPE_CHECKING:
@@ -35,81 +34,62 @@ class Fold:
 
     kind: str
     bind: Callable[[Input], BoundFold]
-    time: str | None = None
-    name: str | None = None
-    delay: object | None = None
+    time: str | None
+    name: str | None
+    delay: object | None
 
     def __call__(self, frame: DataFrame) -> DataFrame:
         """Apply the fold to a DataFrame."""
-        rows = read_input(frame, self.kind, self.time)
-        bound = self.bind(rows)
-        chosen = frame.select(*(column_of(name) for name in bound.columns))
+        bound = self.bind(read_input(frame, self.kind, self.time))
+        chosen = frame.select(*map(column_of, bound.columns))
         return put(chosen, bound, self.name, self.delay)
 
 
 def put(chosen: DataFrame, bound: BoundFold, wanted: str | None, delay: object | None) -> DataFrame:
     """Shuffle by bucket and fold; ``chosen`` has exactly the fold's input columns.
 
-    If the fold's rows are the pipeline's output, the fold's own task writes them into the sink.
+    If only this fold reads the source, the reader's task packs the rows by bucket. If the fold's
+    rows are the pipeline's output, the fold's own task writes them into the sink.
     """
     from pyspark.sql import functions as F
 
-    name, place = _register(bound, wanted, delay) if chosen.isStreaming else (bound.kind, None)
+    name, place, built = bound.kind, None, CURRENT.get()
+    if chosen.isStreaming:
+        if built is None:
+            raise bound.source.wrong(
+                "a fold on a stream was called outside of a pipeline",
+                "call it inside the pipeline's function; on a static DataFrame it works anywhere",
+            )
+        name, place = built.register(bound, wanted, delay)
     buckets = place.buckets if place else _shuffles(chosen)
-    shuffled = _bucketed(chosen, bound, name, place).repartitionById(buckets, F.col(BUCKET))
+    if place is not None and place.reads is not None:
+        assert built is not None and built.read_packed is not None
+        pack = packing(bound, name, buckets)
+        bucketed = built.read_packed(place.reads, bound.columns, pack)
+    else:
+        bucketed = _bucketed(chosen, bound, name, buckets)
+    shuffled = bucketed.repartitionById(buckets, F.col(BUCKET))
     if place is not None and place.gives:
-        deliver = _running().deliver
-        assert deliver is not None
-        return shuffled.mapInArrow(Step(bound, name, place, deliver), deliver.result)
+        assert built is not None and built.deliver is not None
+        return shuffled.mapInArrow(Step(bound, name, place, built.deliver), built.deliver.result)
     reshuffle = place is not None and place.reshuffle
     output = bound.output.append(pa.field(BUCKET, pa.int32())) if reshuffle else bound.output
-    folded = shuffled.mapInArrow(Step(bound, name, place), _spark_type(output))
+    folded = shuffled.mapInArrow(Step(bound, name, place), spark_type(output))
     if reshuffle:
         folded = folded.repartitionById(buckets, F.col(BUCKET))
     return folded.select(*(marked(name, bound.times.get(name)) for name in bound.output.names))
 
 
-def _bucketed(chosen: DataFrame, bound: BoundFold, name: str, place: Place | None) -> DataFrame:
-    """Rows with their bucket. If only this fold reads the source, the reader's task packs them."""
+def _bucketed(chosen: DataFrame, bound: BoundFold, name: str, buckets: int) -> DataFrame:
+    """The parts, each with its bucket."""
     from pyspark.sql import functions as F
 
-    if place is not None and place.reads is not None:
-        read_packed = _running().read_packed
-        assert read_packed is not None
-        return read_packed(place.reads, bound.columns, packing(bound, name, place.buckets))
-    buckets = place.buckets if place else _shuffles(chosen)
-    parts, sent = chosen, list(chosen.columns)
+    parts = chosen
     if bound.prepares:
-        parts = chosen.mapInArrow(Prepare(bound, name), _spark_type(bound.parts))
-        sent = list(bound.parts.names)
+        parts = chosen.mapInArrow(Prepare(bound, name), spark_type(bound.parts))
     key = F.xxhash64(*map(column_of, bound.keys)) if bound.keys else F.lit(0)
     bucket = F.pmod(key, F.lit(buckets)).cast("int").alias(BUCKET)
-    return parts.select(*map(column_of, sent), bucket)
-
-
-def _running() -> Building:
-    """The running call of the pipeline's function; only then does a fold have a place."""
-    found = current_building()
-    assert found is not None
-    return found
-
-
-def _register(
-    bound: BoundFold, wanted: str | None, delay: object | None
-) -> tuple[str, Place | None]:
-    found, kind = current_building(), bound.kind
-    if found is None:
-        raise PlanError(
-            "a fold on a stream was called outside of a pipeline",
-            where=kind,
-            fix="call it inside the pipeline's function; on a static DataFrame it works anywhere",
-        )
-    name = found.name(kind, wanted)
-    length = None
-    if delay is not None:
-        length = timedelta(microseconds=bound.source.length(delay, "delay", zero=True))
-    found.folds[name] = FoldUse(name, kind, bound.goes_by, bound.times, length)
-    return name, found.place(name)
+    return parts.select(*map(column_of, parts.columns), bucket)
 
 
 def read_input(frame: DataFrame, operator: str, time: str | None) -> Input:
@@ -129,22 +109,12 @@ def read_input(frame: DataFrame, operator: str, time: str | None) -> Input:
             where=operator,
             fix=f"say time=; columns that hold times: {', '.join(times) or 'none'}",
         )
-    chosen = known[0] if time is None else time
-    if chosen not in schema.names:
-        raise PlanError(
-            f"there is no column {chosen!r} (time)",
-            where=operator,
-            fix=nearest(chosen, schema.names),
-            column=chosen,
-        )
-    if schema.field(chosen).type != TIME:
-        raise PlanError(
-            f"the time {chosen!r} is a {schema.field(chosen).type}",
-            where=operator,
-            fix="name a timestamp with a zone",
-            column=chosen,
-        )
-    return Input(operator, schema, chosen)
+    rows = Input(operator, schema, known[0] if time is None else time)
+    kind = rows.require(rows.time, "time").type
+    if kind != TIME:
+        fix = "name a timestamp with a zone"
+        raise rows.wrong(f"the time {rows.time!r} is a {kind}", fix, column=rows.time)
+    return rows
 
 
 def marked(name: str, reach: Reach | None, column: Column | None = None) -> Column:
@@ -162,7 +132,8 @@ def column_of(name: str) -> Column:
     return F.col(quoted(name))
 
 
-def _spark_type(schema: pa.Schema) -> StructType:
+def spark_type(schema: pa.Schema) -> StructType:
+    """The schema as Spark has it."""
     from pyspark.sql.pandas.types import from_arrow_schema
 
     return from_arrow_schema(schema, prefer_timestamp_ntz=True)

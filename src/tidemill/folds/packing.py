@@ -46,20 +46,13 @@ class Pack:
         bucket = bucket_of(rows, self.keys, self.buckets)
         order = np.argsort(bucket, kind="stable")
         rows = rows.combine_chunks().take(pa.array(order))
-        ends = np.cumsum(np.bincount(bucket, minlength=self.buckets))
-        for number, end in enumerate(ends):
-            count = int(end - ends[number - 1]) if number else int(end)
-            yield from self._pack(rows.slice(int(end) - count, count), number)
-
-    def _pack(self, rows: pa.Table, bucket: int) -> Iterator[pa.RecordBatch]:
-        for piece, pack in _to_packs(rows):
-            first = pc.min(piece.column(self.time).cast(pa.int64()))
-            columns = [
-                pa.array([bucket], pa.int32()),
-                pa.array([pack], pa.binary()),
-                pa.array([first.as_py()], pa.int64()).cast(TIME),
-            ]
-            yield pa.RecordBatch.from_arrays(columns, schema=PACKED)
+        begin = 0
+        for number, count in enumerate(np.bincount(bucket, minlength=self.buckets).tolist()):
+            for piece, pack in _to_packs(rows.slice(begin, count)):
+                first = pc.min(piece.column(self.time).cast(pa.int64())).as_py()
+                columns = [[number], [pack], pa.array([first], pa.int64()).cast(TIME)]
+                yield pa.record_batch(columns, schema=PACKED)
+            begin += count
 
 
 def _to_packs(rows: pa.Table) -> Iterator[tuple[pa.Table, bytes]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -14,7 +14,7 @@ from tidemill.folds.frames import empty, in_utc, sort_rows, to_arrow, to_polars
 from tidemill.folds.packing import BUCKET, PACKED, Pack, gathered, unpack
 from tidemill.folds.state import Label, StateFiles
 from tidemill.folds.watermark import FoldWatermark
-from tidemill.planning.lineage import FOLD, PREPARE
+from tidemill.planning.code.lineage import FOLD, PREPARE
 from tidemill.runfolder.offset_log import require_batch
 from tidemill.types import FOREVER_MICROS, from_micros, show_instant, to_micros
 
@@ -92,32 +92,25 @@ class Step:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Run the step, on an executor. A task that runs again writes the same bytes."""
         with errors_told():
-            yield from self._run(batches)
+            held = list(batches)
+            rows = in_utc(pa.Table.from_batches(held)) if held else PACKED.empty_table()
+            yield from self._once(rows) if self.place is None else self._step(rows, self.place)
 
-    def _run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        from pyspark import TaskContext
-
-        rows, place = self._rows(batches), self.place
-        if place is None:
-            yield from self._once(rows)
-            return
-        context = TaskContext.get()
-        assert context is not None
-        bucket = context.partitionId()
-        self._check_bucket(place, rows, bucket)
-        if place.reads is not None and len(rows):
-            rows = unpack(rows)
-        yield from self._step(place, int(context.getLocalProperty(_BATCH)), bucket, rows)
-
-    def _once(self, rows: pa.Table) -> Iterator[pa.RecordBatch]:
+    def _once(self, rows: pa.Table) -> Iterable[pa.RecordBatch]:
         """Process all rows in one step, with an infinite watermark, as a batch job does."""
         parts = to_polars(self._parts(rows))
         output, _ = self.fold.step(empty(self.fold.state), parts, Passing(None, FOREVER_MICROS))
-        yield from _batches(to_arrow(output, self.fold.output))
+        return _batches(to_arrow(output, self.fold.output))
 
-    def _step(
-        self, place: Place, batch: int, bucket: int, rows: pa.Table
-    ) -> Iterator[pa.RecordBatch]:
+    def _step(self, rows: pa.Table, place: Place) -> Iterable[pa.RecordBatch]:
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        assert context is not None
+        bucket, batch = context.partitionId(), int(context.getLocalProperty(_BATCH))
+        self._check_bucket(place, rows, bucket)
+        if place.reads is not None and len(rows):
+            rows = unpack(rows)
         files, fold = StateFiles(place.state, place.run), self.fold
         now = place.clock.watermark(require_batch(place.checkpoint, batch))
         state, was = fold.state.empty_table(), None
@@ -135,11 +128,7 @@ class Step:
         if place.reshuffle:
             made = made.append_column(BUCKET, pa.repeat(pa.scalar(bucket, pa.int32()), len(made)))
         batches = _batches(made)
-        yield from batches if self.deliver is None else self.deliver.write(iter(batches))
-
-    def _rows(self, batches: Iterator[pa.RecordBatch]) -> pa.Table:
-        held = list(batches)
-        return in_utc(pa.Table.from_batches(held)) if held else PACKED.empty_table()
+        return batches if self.deliver is None else self.deliver.write(iter(batches))
 
     def _parts(self, rows: pa.Table) -> pa.Table:
         """Turn rows into parts, unless that was done before the shuffle."""

@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from tidemill.errors import RunError
+from tidemill.runfolder.folder import ARROW, STATE_VERSION, numbered
 from tidemill.storage.location import Location
 
 _LABEL = b"tidemill.state"
@@ -57,8 +58,9 @@ class StateFiles:
         name = _name(operator, batch, bucket)
         try:
             table = (Location(self.uri) / name).read_arrow()
-            label = _label(table.schema)
-            expected = int((table.schema.metadata or {})[_SUM])
+            about = table.schema.metadata or {}
+            kept, expected = json.loads(about[_LABEL]), int(about[_SUM])
+            label = Label(**{**kept, "keys": tuple(kept["keys"])})
         except FileNotFoundError:
             raise self._gone(name, batch, "is missing") from None
         except (pa.ArrowInvalid, OSError, KeyError, ValueError) as error:
@@ -79,16 +81,16 @@ class StateFiles:
 
     def buckets(self, operator: str, batch: int) -> list[tuple[int, int]]:
         """(bucket, bytes) of one version."""
-        sizes = (Location(self.uri) / operator / f"{batch:09d}").sizes()
+        sizes = (Location(self.uri) / _version(operator, batch)).sizes()
         return sorted(
-            (int(name.removesuffix(".arrow")), size or 0)
+            (int(name.removesuffix(ARROW)), size or 0)
             for name, size in sizes.items()
-            if name.endswith(".arrow")
+            if name.endswith(ARROW)
         )
 
     def remove(self, operator: str, batch: int) -> None:
         """Drop one version. Driver."""
-        (Location(self.uri) / operator / f"{batch:09d}").remove_folder()
+        (Location(self.uri) / _version(operator, batch)).remove_folder()
 
     def forget(self, before: int) -> None:
         """Drop the versions of batches before this one."""
@@ -111,13 +113,12 @@ class StateFiles:
         return [name for name, size in Location(self.uri, below).sizes().items() if size is None]
 
 
+def _version(operator: str, batch: int) -> str:
+    return STATE_VERSION.format(operator=operator, batch=batch)
+
+
 def _name(operator: str, batch: int, bucket: int) -> str:
-    return f"{operator}/{batch:09d}/{bucket:05d}.arrow"
-
-
-def _label(schema: pa.Schema) -> Label:
-    value = json.loads((schema.metadata or {})[_LABEL])
-    return Label(**{**value, "keys": tuple(value["keys"])})
+    return numbered(_version(operator, batch), bucket)
 
 
 def _checksum(table: pa.Table) -> int:

@@ -34,7 +34,10 @@ class FoldWatermark:
         if self.lateness.keys() - entry.frontiers.keys():
             return NEVER  # a source has not begun
         if self.native:
-            return self._native(entry.watermark)
+            last = FOREVER_MICROS - max(self.lateness.values()) - self.spare
+            if entry.watermark >= last // MILLISECOND - 1:
+                return FOREVER_MICROS
+            return entry.watermark * MILLISECOND - self.behind if entry.watermark else NEVER
         open_ends = [
             frontier - self.lateness[source]
             for source, frontiers in entry.frontiers.items()
@@ -42,9 +45,3 @@ class FoldWatermark:
             if frontier < FOREVER_MICROS
         ]
         return min(open_ends) - self.behind if open_ends else FOREVER_MICROS
-
-    def _native(self, millis: int) -> int:
-        last = FOREVER_MICROS - max(self.lateness.values()) - self.spare
-        if millis >= last // MILLISECOND - 1:
-            return FOREVER_MICROS
-        return millis * MILLISECOND - self.behind if millis else NEVER

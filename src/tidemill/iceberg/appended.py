@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from tidemill.errors import SourceError
@@ -111,15 +110,11 @@ class Appended:
         from pyiceberg.manifest import DataFileContent
         from pyiceberg.table import FileScanTask
 
-        ingest, event = self._fields
+        schema = self.table.metadata.schema()
+        ingest, event = schema.find_field(self.ingest_time), schema.find_field(self.event_time)
         tasks = (FileScanTask(file) for file in files if file.content == DataFileContent.DATA)
         found = {task.file.file_path: (task, file_extent(task, ingest, event)) for task in tasks}
         return {path: pair for path, pair in found.items() if pair[1].first < self.before}
-
-    @cached_property
-    def _fields(self) -> tuple[Any, Any]:
-        schema = self.table.metadata.schema()
-        return schema.find_field(self.ingest_time), schema.find_field(self.event_time)
 
     def _rows(self, files: Found) -> int:
         """How many rows of the files are older; a file that also has newer rows is read to know."""

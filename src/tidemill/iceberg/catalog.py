@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tidemill.errors import ConfigError, SourceError, nearest
@@ -13,32 +12,41 @@ if TYPE_CHECKING:
 
     from pyiceberg.catalog import Catalog
     from pyiceberg.table import Table
-    from pyiceberg.typedef import Properties
 
     from tidemill.config.loader import LoadedConfig
+    from tidemill.iceberg.local_files import PlainFiles
 
 _TRIES = 30
 
 
 def open_catalog(loaded: LoadedConfig) -> Catalog:
     """The project's catalog, for writing; the folders of a local catalog are created."""
-    from tidemill.iceberg.durable import durably
+    from tidemill.iceberg.local_files import DurableFiles
 
-    return _open(loaded, durably)
+    return _open(loaded, DurableFiles)
 
 
 def open_metadata(loaded: LoadedConfig) -> Catalog:
     """The project's catalog, for planning: it reads metadata only, and does not import Arrow."""
-    from tidemill.iceberg.local_files import plainly
+    from tidemill.iceberg.local_files import PlainFiles
 
-    return _open(loaded, plainly)
+    return _open(loaded, PlainFiles)
 
 
-def _open(loaded: LoadedConfig, files: Callable[[Properties], Properties]) -> Catalog:
+def _open(loaded: LoadedConfig, files: type[PlainFiles]) -> Catalog:
+    from tidemill.iceberg.local_files import with_files
+
     for folder in loaded.config.catalog.local_folders(loaded.base):
-        _make_folder(folder)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ConfigError(
+                f"the folder {folder} cannot be made: {error.strerror}",
+                where="catalog",
+                fix="give write permission, or set catalog.warehouse and catalog.uri elsewhere",
+            ) from None
     catalog = connect(loaded.config.catalog.name, loaded.config.catalog.properties(loaded.base))
-    catalog.properties = files(catalog.properties)
+    catalog.properties = with_files(files, catalog.properties)
     return catalog
 
 
@@ -54,17 +62,6 @@ def connect(name: str, properties: dict[str, str]) -> Catalog:
             where=f"catalog {properties.get('uri', name)}",
             fix="check catalog: in the YAML; 'tidemill doctor' tries it",
         ) from error
-
-
-def _make_folder(folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ConfigError(
-            f"the folder {folder} cannot be made: {error.strerror}",
-            where="catalog",
-            fix="give write permission, or set catalog.warehouse and catalog.uri elsewhere",
-        ) from None
 
 
 def load_table(catalog: Catalog, name: str, where: str) -> Table:
@@ -125,13 +122,7 @@ def _pin(table: Table, snapshot: int, tag: str) -> None:
 def unpin_snapshot(table: Table, run: str) -> None:
     """Remove a run's tags from a table, when the run has ended."""
     tag = tag_name(run)
-
-    def remove() -> None:
-        for name in list(table.metadata.refs):
-            if name == tag or name.startswith(f"{tag}-"):
-                table.manage_snapshots().remove_tag(name).commit()
-
-    _with_retry(table, remove)
+    _remove_tags(table, lambda name: name == tag or name.startswith(f"{tag}-"))
 
 
 def keep_tags(table: Table, snapshot: int, run: str, kept: int) -> None:
@@ -141,14 +132,16 @@ def keep_tags(table: Table, snapshot: int, run: str, kept: int) -> None:
     order = {found.snapshot_id: found.sequence_number or 0 for found in table.metadata.snapshots}
     own = [name for name in table.metadata.refs if name.startswith(prefix)]
     own.sort(key=lambda name: order.get(table.metadata.refs[name].snapshot_id, 0))
-
-    def remove() -> None:
-        for name in own[:-kept]:
-            if name in table.metadata.refs:
-                table.manage_snapshots().remove_tag(name).commit()
-
     if len(own) > kept:
-        _with_retry(table, remove)
+        _remove_tags(table, own[:-kept].__contains__)
+
+
+def _remove_tags(table: Table, is_old: Callable[[str], bool]) -> None:
+    def remove() -> None:
+        for name in filter(is_old, list(table.metadata.refs)):
+            table.manage_snapshots().remove_tag(name).commit()
+
+    _with_retry(table, remove)
 
 
 def _with_retry(table: Table, change: Callable[[], None]) -> None:

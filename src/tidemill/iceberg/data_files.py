@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from tidemill.errors import SourceError
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyiceberg.io import FileIO
     from pyiceberg.manifest import DataFile, ManifestEntry, ManifestFile
     from pyiceberg.table import Table
+    from pyiceberg.table.metadata import TableMetadata
     from pyiceberg.types import NestedField
 
 _THREADS = 8
@@ -19,12 +21,18 @@ _THREADS = 8
 
 def data_files(table: Table) -> list[DataFile]:
     """The live data files of the current snapshot; row-level deletes are not among them."""
+    data, _ = _manifests(table)
+    return [entry.data_file for entry in read_entries(table.io, data)]
+
+
+def _manifests(table: Table) -> tuple[list[ManifestFile], list[ManifestFile]]:
+    """The manifests of the current snapshot: of data files, and of row-level deletes."""
     from pyiceberg.manifest import ManifestContent
 
     snapshot = table.metadata.current_snapshot()
-    manifests = snapshot.manifests(table.io) if snapshot else []
-    data = [each for each in manifests if each.content == ManifestContent.DATA]
-    return [entry.data_file for entry in read_entries(table.io, data)]
+    found = snapshot.manifests(table.io) if snapshot else []
+    data = [each for each in found if each.content == ManifestContent.DATA]
+    return data, [each for each in found if each.content == ManifestContent.DELETES]
 
 
 def read_entries(
@@ -36,23 +44,40 @@ def read_entries(
         return [entry for entries in found for entry in entries]
 
 
+def write_files(
+    metadata: TableMetadata, io: FileIO, rows: pa.Table, keys: Sequence[str] = ()
+) -> list[DataFile]:
+    """Write rows as data files, split by the table's partitions; each knows its partitioning.
+
+    ``keys``: columns whose statistics are written in any case.
+    """
+    from pyiceberg.io.pyarrow import _dataframe_to_data_files
+
+    try:
+        files = list(_dataframe_to_data_files(table_metadata=metadata, df=rows, io=io))
+    except OverflowError:  # pyiceberg's statistics have no year 10000: such files go without
+        full = {f"write.metadata.metrics.column.{key}": "full" for key in keys}
+        blind = {**metadata.properties, "write.metadata.metrics.default": "counts", **full}
+        metadata = metadata.model_copy(update={"properties": blind})
+        files = list(_dataframe_to_data_files(table_metadata=metadata, df=rows, io=io))
+    for file in files:
+        file.spec_id = metadata.default_spec_id  # pyiceberg leaves it to a manifest's reader
+    return files
+
+
 def refuse_row_deletes(table: Table) -> None:
     """Refuse a table with row-level deletes: a rewrite of its data files would have to apply them.
 
     An archive keeps every row, so nobody should have deleted any.
     """
-    from pyiceberg.manifest import ManifestContent
-
-    snapshot = table.metadata.current_snapshot()
-    for manifest in snapshot.manifests(table.io) if snapshot else []:
-        live = manifest.has_added_files() or manifest.has_existing_files()
-        if manifest.content == ManifestContent.DELETES and live:
-            raise SourceError(
-                "the table has row-level deletes, but an archive keeps every row",
-                where=f"table {'.'.join(table.name())}",
-                fix="roll the table back to the snapshot before the deletes, or apply them with "
-                "the tool that wrote them (Spark: rewrite_data_files), then try again",
-            )
+    _, deletes = _manifests(table)
+    if any(each.has_added_files() or each.has_existing_files() for each in deletes):
+        raise SourceError(
+            "the table has row-level deletes, but an archive keeps every row",
+            where=f"table {'.'.join(table.name())}",
+            fix="roll the table back to the snapshot before the deletes, or apply them with "
+            "the tool that wrote them (Spark: rewrite_data_files), then try again",
+        )
 
 
 def time_bounds(file: DataFile, field: NestedField) -> tuple[int, int] | None:

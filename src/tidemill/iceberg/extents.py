@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from tidemill.errors import PlanError, SourceError
+from tidemill.iceberg.data_files import time_bounds
 from tidemill.planning.manifest import ArchivePin
 from tidemill.planning.statistics import Extent
 from tidemill.types import SECOND, from_micros
@@ -14,7 +15,6 @@ from tidemill.types import SECOND, from_micros
 if TYPE_CHECKING:
     from pyiceberg.expressions import BooleanExpression
     from pyiceberg.io import FileIO
-    from pyiceberg.manifest import DataFile
     from pyiceberg.schema import Schema
     from pyiceberg.table import FileScanTask, Table
     from pyiceberg.table.metadata import TableMetadata
@@ -128,7 +128,7 @@ def file_extent(task: FileScanTask, ingest: NestedField, event: NestedField) -> 
     file, column = task.file, ingest.name
     unsaid = 0 if ingest.required else None
     nulls = (file.null_value_counts or {}).get(ingest.field_id, unsaid)
-    bounds = _time_bounds(file, ingest)
+    bounds = time_bounds(file, ingest)
     if nulls:
         raise null_ingest_times(nulls, column, file.file_path)
     if bounds is None or nulls is None:
@@ -144,22 +144,8 @@ def file_extent(task: FileScanTask, ingest: NestedField, event: NestedField) -> 
         *bounds,
         file.record_count,
         file.file_size_in_bytes,
-        _time_bounds(file, event),
+        time_bounds(file, event),
     )
-
-
-def _time_bounds(file: DataFile, field: NestedField) -> tuple[int, int] | None:
-    """The smallest and largest time of a column in a file, in microseconds."""
-    from pyiceberg.conversions import from_bytes
-    from pyiceberg.types import TimestampType
-
-    low = (file.lower_bounds or {}).get(field.field_id)
-    high = (file.upper_bounds or {}).get(field.field_id)
-    if low is None or high is None:
-        return None
-    scale = 1_000 if "ns" in str(field.field_type) else 1
-    first, last = (int(from_bytes(TimestampType(), raw)) // scale for raw in (low, high))
-    return first, last
 
 
 def refine(io: FileIO, extents: list[Extent], field_id: int, width: int) -> list[Extent]:
@@ -192,10 +178,21 @@ def _row_groups(io: FileIO, extent: Extent, field_id: int) -> list[Extent]:
 
 def _column_named(footer: Any, field_id: int) -> str | None:
     """The name of a column in this file, by its field id, which a renamed column keeps."""
-    for field in footer.schema_arrow:
-        if (field.metadata or {}).get(b"PARQUET:field_id") == str(field_id).encode():
-            return str(field.name)
-    return None
+    ids = {(field.metadata or {}).get(b"PARQUET:field_id"): field for field in footer.schema_arrow}
+    found = ids.get(str(field_id).encode())
+    return None if found is None else str(found.name)
+
+
+def names_in_file(source: Any, schema: Schema) -> dict[str, str]:
+    """The names that a Parquet file has for the schema's columns; empty for one that it lacks.
+
+    A file without ids of columns was not written as Iceberg's, and has the table's names.
+    """
+    import pyarrow.parquet as pq
+
+    footer = pq.ParquetFile(source)
+    found = {field.name: _column_named(footer, field.field_id) for field in schema.fields}
+    return {name: inside or "" for name, inside in found.items()} if any(found.values()) else {}
 
 
 def row_group_extents(footer: Any, whole: Extent, column: str | None) -> list[Extent]:

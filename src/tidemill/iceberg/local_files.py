@@ -1,47 +1,83 @@
-"""Read a table's metadata on a local disk as plain files.
+"""A table's files on a local disk: metadata is read as plain files, and files are written for good.
 
-pyiceberg would read them through Arrow, whose import (with its datasets and pandas) takes longer
-than a whole plan. Data files are still read the way pyiceberg chooses.
+*Plans* read through ``PlainFiles``. pyiceberg would read metadata through Arrow, whose import (with
+its datasets and pandas) takes longer than a whole plan.
+
+*Commits* write through ``DurableFiles``. Object stores keep what they have confirmed. A local file
+system does not: it confirms a write and keeps it in memory for half a minute. The catalog's own
+database does sync, so that after a power failure it would name metadata that is gone. So a file is
+synced when it is closed, with the folders that name it.
+
+Everything else is done the way pyiceberg chooses, the reading of data files above all.
 """
 
 from __future__ import annotations
 
+import os
+from io import BufferedWriter
+from io import FileIO as RawFile
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 from urllib.parse import urlparse
 
-from pyiceberg.io import PY_IO_IMPL, FileIO, InputFile, OutputFile, load_file_io
+from pyiceberg.io import PY_IO_IMPL, FileIO, InputFile, OutputFile, OutputStream, load_file_io
+
+from tidemill.storage.disk import sync
 
 if TYPE_CHECKING:
     from pyiceberg.typedef import Properties
 
 
-class LocalFile:
-    """The size and existence of a local file, shared by files to read and files to write."""
+class _SyncedStream(BufferedWriter):
+    """A file that is on the disk once it is closed."""
 
-    path: Path
+    def __init__(self, path: Path, mode: str) -> None:
+        super().__init__(RawFile(path, mode))
+        self._folder = path.parent
+
+    def close(self) -> None:
+        """Sync what was written, then the folder that has the file's name."""
+        if self.closed:
+            return
+        try:
+            self.flush()
+            os.fsync(self.fileno())
+        finally:
+            super().close()
+        sync(self._folder)
+
+
+class LocalFile(InputFile, OutputFile):
+    """A file on this machine; ``location`` is the name that the table's metadata gives it."""
+
+    def __init__(self, location: str, path: Path) -> None:
+        super().__init__(location)
+        self.path = path
 
     def __len__(self) -> int:
-        """Its size in bytes."""
         return self.path.stat().st_size
 
     def exists(self) -> bool:
         """Whether it is there."""
         return self.path.exists()
 
-
-class PlainFile(LocalFile, InputFile):
-    """A file on this machine, to be read."""
-
-    def __init__(self, location: str, path: Path) -> None:
-        """``location`` as the table's metadata names it."""
-        super().__init__(location)
-        self.path = path
-
     def open(self, seekable: bool = True) -> BinaryIO:
         """Open the file for reading from its start."""
         del seekable
         return self.path.open("rb")
+
+    def to_input_file(self) -> InputFile:
+        """The same file, to be read."""
+        return self
+
+    def create(self, overwrite: bool = False) -> OutputStream:
+        """A stream into it; folders that are missing are made, for good."""
+        if not self.path.parent.is_dir():
+            missing = [each for each in self.path.parents if not each.exists()]
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            for folder in missing:
+                sync(folder.parent)
+        return _SyncedStream(self.path, "wb" if overwrite else "xb")
 
 
 class PlainFiles(FileIO):
@@ -61,8 +97,8 @@ class PlainFiles(FileIO):
 
     def new_input(self, location: str) -> InputFile:
         """A file to read."""
-        path = self._local(location)
-        return PlainFile(location, path) if path else self.chosen(location).new_input(location)
+        local = self._local(location)
+        return self.chosen(location).new_input(location) if local is None else local
 
     def new_output(self, location: str) -> OutputFile:
         """A file to write."""
@@ -73,18 +109,31 @@ class PlainFiles(FileIO):
         name = location if isinstance(location, str) else location.location
         self.chosen(name).delete(name)
 
-    def _local(self, location: str) -> Path | None:
-        """The path of a local file, found as pyiceberg finds it: URIs are not unquoted."""
+    def _local(self, location: str) -> LocalFile | None:
+        """A local file, found as pyiceberg finds it: URIs are not unquoted."""
         uri = urlparse(location)
         if uri.scheme == "file":
-            return Path(f"{uri.netloc}{uri.path}")
-        default = self.properties.get("DEFAULT_SCHEME", "file")
-        return Path(location) if not uri.scheme and default == "file" else None
+            return LocalFile(location, Path(f"{uri.netloc}{uri.path}"))
+        is_local = not uri.scheme and self.properties.get("DEFAULT_SCHEME", "file") == "file"
+        return LocalFile(location, Path(location)) if is_local else None
 
 
-def plainly(properties: Properties) -> Properties:
-    """Properties with which metadata is read as plain files; a FileIO that they name stays."""
-    return {PY_IO_IMPL: f"{PlainFiles.__module__}.{PlainFiles.__name__}", **properties}
+class DurableFiles(PlainFiles):
+    """Writes local files for good; everything else is done by the FileIO pyiceberg chooses."""
+
+    def new_input(self, location: str) -> InputFile:
+        """A file to read."""
+        return self.chosen(location).new_input(location)
+
+    def new_output(self, location: str) -> OutputFile:
+        """A file to write."""
+        local = self._local(location)
+        return super().new_output(location) if local is None else local
+
+
+def with_files(files: type[PlainFiles], properties: Properties) -> Properties:
+    """Properties with which tables are opened through ``files``; a FileIO that they name stays."""
+    return {PY_IO_IMPL: f"{files.__module__}.{files.__name__}", **properties}
 
 
 def for_data(io: FileIO, location: str) -> FileIO:

@@ -40,7 +40,6 @@ class SteadyTransaction(Transaction):
     """
 
     def __init__(self, table: Table) -> None:
-        """Begin with nothing staged."""
         super().__init__(table)
         self.dropped: list[str] = []
         self._known: tuple[tuple[TableUpdate, ...], TableMetadata] | None = None

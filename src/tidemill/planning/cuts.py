@@ -10,12 +10,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from tidemill.errors import PlanError
+from tidemill.jsonvalue import JsonValue
 from tidemill.planning.offsets import BatchOffsets
 from tidemill.types import MILLISECOND
 
 
 @dataclass(frozen=True)
-class Cut:
+class Cut(JsonValue):
     """A point in a run: all rows that these frontiers and this watermark allow are written."""
 
     frontiers: dict[str, int]

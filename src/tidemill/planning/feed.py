@@ -6,7 +6,6 @@ feed promises to hurry, the time of the request less that promise. Floors depend
 requests alone, not on how it is cut into slices, nor on when anybody looked.
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from tidemill.types import MILLISECOND
@@ -47,14 +46,6 @@ def reach_after(floor: int, asked: Asked) -> int:
     found += [] if asked.last is None else [_whole(asked.last) + MILLISECOND]
     found += [] if asked.to is None else [-_whole(-asked.to)]
     return max(found)
-
-
-def reach_of(frontier: int, requests: Iterable[Asked], slack: int | None) -> int:
-    """How far a feed that stood at a frontier has come after these requests."""
-    reach = begin_reach(frontier)
-    for asked in requests:
-        reach = reach_after(floor_before(reach, asked.at, slack), asked)
-    return reach
 
 
 def idle_reach(reach: int, until: int, slack: int | None, limit: int) -> int:

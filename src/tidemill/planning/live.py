@@ -21,11 +21,6 @@ class PartitionView:
     full: int | None = None  # ingest time (µs) of the first row beyond the slice's budget
     hidden: int | None = None  # ingest time of the first row that an open transaction hides
 
-    @property
-    def is_caught_up(self) -> bool:
-        """Whether nothing lies between what was read and the end of the log."""
-        return self.position == self.stable == self.high
-
 
 def find_frontier(
     start: int, clock: int, slack: int, views: Iterable[PartitionView], widest: int

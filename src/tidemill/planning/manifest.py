@@ -2,21 +2,22 @@
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass, field
-from datetime import datetime
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, Literal
 
-from tidemill.config.pins import SinkPin
+from tidemill.config.pins import Check, SinkPin
 from tidemill.errors import RunError
-from tidemill.planning.chains import FoldPin
+from tidemill.jsonvalue import JsonValue, dump_json, load_json
+from tidemill.planning.code.chains import FoldPin
+from tidemill.planning.code.params import Param
 from tidemill.planning.cuts import Cut, Delays
 from tidemill.types import FOREVER_MICROS, TimeRange, from_micros
 
-VERSION = 1
+VERSION: Final = 2
 
 
 @dataclass(frozen=True)
-class LivePin:
+class LivePin(JsonValue):
     """The live home of a source: where it begins, and how it is read. Holds no secret."""
 
     kind: str  # the YAML's type of the log
@@ -30,7 +31,7 @@ class LivePin:
 
 
 @dataclass(frozen=True)
-class ArchivePin:
+class ArchivePin(JsonValue):
     """What a run has fixed of an archive: which one, and which state of it.
 
     ``facts`` are the connector's own: what it needs to find that very state again, as JSON. The
@@ -44,7 +45,7 @@ class ArchivePin:
 
 
 @dataclass(frozen=True)
-class HistoryPhase:
+class HistoryPhase(JsonValue):
     """A stretch of a source's history that a run reads before it goes on live."""
 
     seam: int  # its end: the archive's frontier, µs
@@ -53,32 +54,41 @@ class HistoryPhase:
     topic: str | None = None  # the identity of the log that these are of, if it is known
     boundaries: tuple[int, ...] = ()  # the source's own; without them, those of all sources
 
-    @property
-    def snapshot(self) -> int | None:
-        """The state of the archive that is read."""
-        return None if self.archive is None else self.archive.snapshot
+
+@dataclass(frozen=True)
+class SourceTimes(JsonValue):
+    """The two times of a source's rows, and how far they may lie apart (µs)."""
+
+    event_time: str  # a column, and so is the next
+    ingest_time: str
+    lateness: int = 0
+    skew: int = 0
+    zone: str = "UTC"
 
 
 @dataclass(frozen=True)
-class SourcePin:
-    """One source as a run reads it, for the life of the run."""
+class SourceRows(JsonValue):
+    """Which rows and columns of a source are read, and in which order."""
 
-    stream: str
-    archive: ArchivePin | None  # None: a log without history
-    event_time: str
-    ingest_time: str
-    lateness: int
-    skew: int
-    columns: tuple[str, ...]
-    zone: str = "UTC"
-    partition: str | None = None
+    columns: tuple[str, ...] = ()
+    partition: str | None = None  # the column of a row's position in the log, and so is the next
     offset: str | None = None
     order: str = "any"
     meta: bool = False
     where: str | None = None
+    for_archive: bool = False  # no verdict: every record is a row
+
+
+@dataclass(frozen=True)
+class SourcePin(JsonValue):
+    """One source as a run reads it, for the life of the run."""
+
+    stream: str
+    archive: ArchivePin | None  # None: a log without history
+    times: SourceTimes
+    rows: SourceRows = field(default_factory=SourceRows)
     live: LivePin | None = None
     phase: HistoryPhase | None = None  # where the live part begins; None: there is only history
-    for_archive: bool = False  # no verdict: every record is a row
 
     @property
     def location(self) -> str:
@@ -93,50 +103,28 @@ class SourcePin:
 
 
 @dataclass(frozen=True)
-class Manifest:
-    """The decisions of a run. Written once, before the run starts."""
+class RunIdentity(JsonValue):
+    """Which run it is, and what was asked for."""
 
     run: str
     pipeline: str
     mode: str
-    config: str
-    fingerprint: str
-    created: int
-    output: tuple[int, int]
-    boundaries: tuple[int, ...]
-    sources: dict[str, SourcePin]
-    sinks: dict[str, SinkPin]
-    late_table: str
-    dead_table: str
-    parallelism: int
-    shuffles: int
-    event_range_at_source: bool = False
-    rate: int | None = None
-    expected_rows: int = 0
-    folds: dict[str, FoldPin] = field(default_factory=dict)
-    spare: int = 0  # µs by which Spark's watermark is held back for folds in front of it
-    buckets: int = 1
-    keep_batches: int = 10
-    ends: bool = True  # has a planned end; a live run has none
-    misalignment: int = 0  # µs a source may run ahead of another; 0: boundaries see to it
-    steps: tuple[dict[str, int], ...] = ()  # frontiers at which sources wait for one another
-    discard: dict[str, Cut] = field(default_factory=dict)  # by place: it has what comes before
-    recovers: str = ""  # the lost run that this one goes on for
-    inherited: int = 0  # rows of the lost run that came behind the clock
+    created: int  # the run's frozen 'now', µs
     name: str | None = None  # by which the run was begun; the registry says whose it is now
     asked: dict[str, Any] = field(default_factory=dict)  # with which options; {}: not known
-    settings: dict[str, str] | None = None  # Spark's, that change what code means; None: not known
-    behaviour: tuple[str, ...] = ()  # what the code does, see `planning.behaviour`
-    code: bool = True  # False: rows go to the sinks as they are, output by source
-    version: int = VERSION
+    recovers: str = ""  # the lost run that this one goes on for
 
-    @property
-    def code_digest(self) -> str:
-        """What the code and the filters do, in a few letters; empty where there is no code."""
-        if not self.behaviour:
-            return ""
-        filters = [[name, pin.where] for name, pin in sorted(self.sources.items())]
-        return hashlib.sha256(json.dumps([self.behaviour, filters]).encode()).hexdigest()[:16]
+
+@dataclass(frozen=True)
+class RunTimes(JsonValue):
+    """The range of the output, and how the sources go through the time of their input (µs)."""
+
+    output: tuple[int, int]
+    boundaries: tuple[int, ...]
+    ends: bool = True  # has a planned end; a live run has none
+    misalignment: int = 0  # a source may run so far ahead of another; 0: boundaries see to it
+    steps: tuple[dict[str, int], ...] = ()  # frontiers at which sources wait for one another
+    rate: int | None = None  # rows per second, at most
 
     @property
     def frontiers(self) -> tuple[int, ...]:
@@ -146,14 +134,83 @@ class Manifest:
         return (*self.boundaries[:-1], FOREVER_MICROS)
 
     @property
-    def delays(self) -> Delays:
-        """How far Spark's watermark stays behind the frontiers."""
-        return Delays({name: pin.lateness for name, pin in self.sources.items()}, self.spare)
-
-    @property
     def range(self) -> TimeRange:
         """The range of the output."""
         return TimeRange(from_micros(self.output[0]), from_micros(self.output[1]))
+
+
+@dataclass(frozen=True)
+class CodePin(JsonValue):
+    """The pipeline's code, and what was found out about it."""
+
+    is_there: bool = True  # False: rows go to the sinks as they are, output by source
+    fingerprint: str = ""
+    behaviour: tuple[str, ...] = ()  # what the code does, see `planning.code.behaviour`
+    settings: dict[str, str] | None = None  # Spark's, that change what code means; None: not known
+    folds: dict[str, FoldPin] = field(default_factory=dict)
+    spare: int = 0  # µs by which Spark's watermark is held back for folds in front of it
+    event_range_at_source: bool = False
+    params: dict[str, Param] = field(default_factory=dict)  # the values it is called with
+
+
+@dataclass(frozen=True)
+class Outputs(JsonValue):
+    """Where rows go."""
+
+    sinks: dict[str, SinkPin]
+    late_table: str = ""
+    dead_table: str = ""
+    discard: dict[str, Cut] = field(default_factory=dict)  # by place: it has what comes before
+    inherited: int = 0  # rows of the lost run that came behind the clock
+
+
+@dataclass(frozen=True)
+class Resources(JsonValue):
+    """Into how many parts the work is divided, and how much of the past is kept."""
+
+    parallelism: int
+    shuffles: int
+    buckets: int = 1  # of a fold's keys
+    keep_batches: int = 10
+
+
+@dataclass(frozen=True)
+class Manifest(JsonValue):
+    """The decisions of a run. Written once, before the run starts."""
+
+    identity: RunIdentity
+    times: RunTimes
+    sources: dict[str, SourcePin]
+    outputs: Outputs
+    resources: Resources
+    code: CodePin = field(default_factory=CodePin)
+    expect: tuple[Check, ...] = ()
+    version: Literal[2] = VERSION
+
+    @property
+    def run(self) -> str:
+        """The run's id."""
+        return self.identity.run
+
+    @property
+    def pipeline(self) -> str:
+        """The pipeline's name."""
+        return self.identity.pipeline
+
+    @property
+    def code_digest(self) -> str:
+        """What the code and the filters do, in a few letters; empty where there is no code."""
+        if not self.code.behaviour:
+            return ""
+        filters = [[name, pin.rows.where] for name, pin in sorted(self.sources.items())]
+        told = json.dumps([self.code.behaviour, filters])
+        return hashlib.sha256(told.encode()).hexdigest()[:16]
+
+    @property
+    def delays(self) -> Delays:
+        """How far Spark's watermark stays behind the frontiers."""
+        lateness = {name: pin.times.lateness for name, pin in self.sources.items()}
+        return Delays(lateness, self.code.spare)
 
     @property
     def aside(self) -> tuple[int, int] | None:
@@ -162,84 +219,40 @@ class Manifest:
         Tables of its own get every row. Tables that other runs write too get the rows of the run's
         range and no others, or those of a warm-up would be there once for every run.
         """
-        return None if self.ends and self.run in self.late_table else self.output
+        is_own = self.times.ends and self.run in self.outputs.late_table
+        return None if is_own else self.times.output
 
-    @property
-    def created_at(self) -> datetime:
-        """The run's frozen 'now'."""
-        return from_micros(self.created)
+    def begun_as(self, name: str | None, asked: dict[str, Any]) -> "Manifest":
+        """The manifest with the name and the options with which the run is begun."""
+        return replace(self, identity=replace(self.identity, name=name, asked=asked))
 
     def to_json(self) -> str:
         """Stable, readable text."""
-        return json.dumps(asdict(self), indent=1, sort_keys=True)
+        return dump_json(self, indent=1)
 
     @classmethod
     def from_json(cls, text: str) -> "Manifest":
         """The inverse of :meth:`to_json`; refuses what another version wrote."""
         try:
-            return cls._from_value(json.loads(text))
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            return load_json(cls, text)
+        except ValueError as error:
+            _refuse_other_version(text)
             raise RunError(
                 f"the manifest is damaged: {error}",
                 fix="restore it from a copy, or start a new backfill",
             ) from None
 
-    @classmethod
-    def _from_value(cls, value: dict[str, Any]) -> "Manifest":
-        if value.get("version") != VERSION:
-            raise RunError(
-                f"the manifest has version {value.get('version')}, this Tidemill reads {VERSION}",
-                fix="resume the run with the Tidemill that started it",
-            )
-        sources = {name: _source_pin(pin) for name, pin in value["sources"].items()}
-        sinks = {
-            name: SinkPin(**{**pin, "key": tuple(pin["key"])})
-            for name, pin in value["sinks"].items()
-        }
-        return cls(
-            **{
-                **value,
-                "folds": {name: FoldPin(**pin) for name, pin in value.get("folds", {}).items()},
-                "sources": sources,
-                "sinks": sinks,
-                "output": tuple(value["output"]),
-                "boundaries": tuple(value["boundaries"]),
-                "steps": tuple(value.get("steps", ())),
-                "behaviour": tuple(value.get("behaviour", ())),
-                "discard": {
-                    name: Cut(cut["frontiers"], cut["watermark"])
-                    for name, cut in value.get("discard", {}).items()
-                },
-            }
+
+def _refuse_other_version(text: str) -> None:
+    try:
+        found = json.loads(text).get("version")
+    except (ValueError, AttributeError):
+        return
+    if found != VERSION:
+        raise RunError(
+            f"the manifest has version {found}, this Tidemill reads {VERSION}",
+            fix="resume the run with the Tidemill that started it",
         )
-
-
-def phase_from(value: dict[str, Any]) -> HistoryPhase:
-    """A phase from its JSON."""
-    return HistoryPhase(
-        **{
-            **value,
-            "archive": _archive_pin(value.get("archive")),
-            "boundaries": tuple(value.get("boundaries", ())),
-        }
-    )
-
-
-def _archive_pin(value: dict[str, Any] | None) -> ArchivePin | None:
-    return None if value is None else ArchivePin(**value)
-
-
-def _source_pin(value: dict[str, Any]) -> SourcePin:
-    live, phase = value.get("live"), value.get("phase")
-    return SourcePin(
-        **{
-            **value,
-            "columns": tuple(value["columns"]),
-            "archive": _archive_pin(value["archive"]),
-            "live": None if live is None else LivePin(**live),
-            "phase": None if phase is None else phase_from(phase),
-        }
-    )
 
 
 def next_boundary(boundaries: tuple[int, ...], frontier: int, released: int | None) -> int:

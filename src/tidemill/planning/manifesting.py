@@ -6,11 +6,18 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tidemill.config.places import named_by_into
+from tidemill.config.places import named_by_into, targets
 from tidemill.config.sparksettings import meaning
 from tidemill.errors import PlanError
-from tidemill.planning.chains import FoldPin
-from tidemill.planning.manifest import Manifest
+from tidemill.planning.code.chains import FoldPin
+from tidemill.planning.manifest import (
+    CodePin,
+    Manifest,
+    Outputs,
+    Resources,
+    RunIdentity,
+    RunTimes,
+)
 from tidemill.planning.plan import Beginning
 from tidemill.planning.resources import parallelism, shuffles
 from tidemill.types import Mode, micros_of, to_micros
@@ -27,7 +34,7 @@ def pipeline_manifest(loaded: LoadedConfig, plan: RunPlan, run: str, cores: int)
     ``cores`` are the driver's machine's.
     """
     request = plan.request
-    config = loaded.config.pipelines[request.pipeline]
+    config, spark = loaded.config.pipelines[request.pipeline], loaded.config.spark
     shadow = f"__{run}" if request.live is None else ""
     sinks = {
         name: config.sinks[name].pin(plan.facts.schemas[name], target)
@@ -35,31 +42,32 @@ def pipeline_manifest(loaded: LoadedConfig, plan: RunPlan, run: str, cores: int)
     }
     first = next(iter(sinks.values())).table or _beside_pipeline(request, shadow)
     return Manifest(
-        run=run,
-        pipeline=request.pipeline,
-        mode=_mode(request),
-        config=str(loaded.path),
-        fingerprint=plan.fingerprint,
-        behaviour=plan.facts.behaviour,
-        created=to_micros(plan.created),
-        output=(to_micros(request.range.start), to_micros(request.range.end)),
-        boundaries=plan.boundaries,
+        identity=RunIdentity(run, request.pipeline, _mode(request), to_micros(plan.created)),
+        times=RunTimes(
+            output=(to_micros(request.range.start), to_micros(request.range.end)),
+            boundaries=plan.boundaries,
+            ends=request.live is None,
+            misalignment=0 if request.live is None else micros_of(config.live_misalignment),
+            rate=request.rate,
+        ),
         sources=plan.pins,
-        sinks=sinks,
-        late_table=f"{first}__late",
-        dead_table=f"{first}__dead",
-        parallelism=parallelism(loaded.config.spark, cores),
-        shuffles=shuffles(loaded.config.spark, cores),
-        event_range_at_source=any(sink.time is None for sink in config.sinks.values()),
-        rate=request.rate,
-        expected_rows=plan.rows,
-        folds={fold.use.name: _fold_pin(fold.pin, config) for fold in plan.facts.folds},
-        spare=plan.facts.spare,
-        buckets=config.buckets or shuffles(loaded.config.spark, cores),
-        keep_batches=config.keep_batches,
-        ends=request.live is None,
-        misalignment=0 if request.live is None else micros_of(config.max_misalignment),
-        settings=meaning(loaded.config.spark.conf),
+        outputs=Outputs(sinks, late_table=f"{first}__late", dead_table=f"{first}__dead"),
+        resources=Resources(
+            parallelism=parallelism(spark, cores),
+            shuffles=shuffles(spark, cores),
+            buckets=config.buckets or shuffles(spark, cores),
+            keep_batches=config.keep_batches,
+        ),
+        code=CodePin(
+            fingerprint=plan.fingerprint,
+            behaviour=plan.facts.behaviour,
+            settings=meaning(spark.conf),
+            folds={fold.use.name: _fold_pin(fold.pin, config) for fold in plan.facts.folds},
+            spare=plan.facts.spare,
+            event_range_at_source=any(sink.time is None for sink in config.sinks.values()),
+            params=plan.params,
+        ),
+        expect=plan.expect,
     )
 
 
@@ -82,18 +90,10 @@ def _beside_pipeline(request: RunRequest, shadow: str) -> str:
 
 
 def find_targets(request: RunRequest, config: PipelineConfig, shadow: str = "") -> dict[str, str]:
-    """The name of the place that each output is written to: its own, a shadow, or ``--into``."""
-    named = _check_into(request, config)
-    return {
-        name: request.into
-        if request.into is not None and name == named
-        else f"{sink.target}{shadow if sink.has_shadow else ''}"
-        for name, sink in config.sinks.items()
-    }
+    """The name of the place that each output is written to: its own, a shadow, or ``--into``.
 
-
-def _check_into(request: RunRequest, config: PipelineConfig) -> str | None:
-    """The output that ``--into`` names. A sink without a shadow needs it in a backfill."""
+    ``--into`` must name one place. A sink without a shadow needs it in a backfill.
+    """
     bare = [name for name, sink in config.sinks.items() if not sink.has_shadow]
     noun = config.sinks[bare[0] if bare else next(iter(config.sinks))].noun
     named = named_by_into(config)
@@ -118,4 +118,4 @@ def _check_into(request: RunRequest, config: PipelineConfig) -> str | None:
         )
     else:
         config.sinks[named].check_target(request.into)
-    return named
+    return targets(config, request.into, shadow)

@@ -3,9 +3,12 @@
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
+from itertools import pairwise
 from typing import Any
 
-from tidemill.planning.analysis import PipelineFacts
+from tidemill.config.pins import Check
+from tidemill.planning.code.analysis import PipelineFacts
+from tidemill.planning.code.params import Param
 from tidemill.planning.manifest import SourcePin
 from tidemill.planning.ranges import Margins
 from tidemill.planning.statistics import Share, SourceStatistics
@@ -42,6 +45,7 @@ class RunRequest:
     live: Beginning | None = None  # where a live run begins; None: a backfill
     trigger: timedelta | None = None
     append: bool = False  # write into a table that has rows of this range, or a live writer
+    params: tuple[tuple[str, Any], ...] = ()  # values of parameters, before those of the YAML
 
 
 @dataclass(frozen=True)
@@ -76,7 +80,10 @@ class RunPlan:
     pins: dict[str, SourcePin]
     statistics: dict[str, SourceStatistics]
     risks: tuple[str, ...] = ()
+    advice: tuple[str, ...] = ()  # what would make the run quicker; the rows stay the same
     lateness: dict[str, str] = field(default_factory=dict)
+    expect: tuple[Check, ...] = ()
+    params: dict[str, Param] = field(default_factory=dict)
 
     @property
     def slices(self) -> list[SlicePlan]:
@@ -88,9 +95,7 @@ class RunPlan:
                 from_micros(high),
                 {name: found[index] for name, found in shares.items()},
             )
-            for index, (low, high) in enumerate(
-                zip(self.boundaries, self.boundaries[1:], strict=False)
-            )
+            for index, (low, high) in enumerate(pairwise(self.boundaries))
         ]
 
     @property
@@ -110,6 +115,7 @@ class RunPlan:
             "pipeline": self.request.pipeline,
             "from": show_instant(self.request.range.start),
             "to": show_instant(self.request.range.end),
+            "params": {name: pin.value for name, pin in self.params.items()},
             "input": {
                 "from": show_instant(self.input.start),
                 "to": show_instant(self.input.end),
@@ -122,11 +128,13 @@ class RunPlan:
             "slices": [piece.to_json() for piece in self.slices],
             "rows": self.rows,
             "memory": self.memory,
-            "columns": {name: list(pin.columns) for name, pin in self.pins.items()},
+            "columns": {name: list(pin.rows.columns) for name, pin in self.pins.items()},
             "category": self.facts.category,
             "operators": list(self.facts.stateful),
             "late": self.lateness,
+            "expect": [str(check) for check in self.expect],
             "risks": list(self.risks),
+            "advice": list(self.advice),
         }
 
     def _seams(self) -> dict[str, Any]:

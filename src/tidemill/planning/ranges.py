@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from tidemill.errors import PlanError
-from tidemill.planning.analysis import PipelineFacts
-from tidemill.planning.paths import Margin
+from tidemill.planning.code.analysis import PipelineFacts
+from tidemill.planning.code.paths import Margin
 from tidemill.types import TimeRange
 
 
@@ -38,7 +38,7 @@ def find_margins(
     found = Margin()
     for output, column in time_columns:
         if column is None:
-            if facts.is_stateful:
+            if facts.stateful:
                 raise PlanError(
                     f"the sink {output!r} has no time: and the pipeline is stateful",
                     fix="name the output column the range is about: time: <column>",
@@ -64,7 +64,7 @@ def find_margins(
             found.after if look_ahead is None else look_ahead,
             f"what {names} look back and ahead",
         )
-    size = sum((window.size for window in facts.windows), timedelta())
+    size = sum(facts.windows, timedelta())
     stacked = len(facts.windows) > 1  # a window of windows has windows that began before it
     before = size if stacked or origins - {"window_start", "event_time"} else timedelta()
     after = size if stacked or origins - {"window_end"} or not origins else timedelta()

@@ -1,5 +1,6 @@
 """Make requests from the values that people give: times and durations as text or as objects."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -36,12 +37,24 @@ def request(pipeline: str, start: When, end: When, **options: Any) -> RunRequest
         given = options.get(name)
         if given is not None:
             options[name] = (given,) if isinstance(given, str) else tuple(given)
+    if options.get("params") is not None:
+        options["params"] = _params(options["params"])
     if options.get("slice") is not None and options.get("slice_rows") is not None:
         raise PlanError("--slice and --slice-rows exclude each other", fix="give one of them")
-    rate = options.get("rate")
-    if rate is not None and rate <= 0:
-        raise PlanError(f"--rate {rate} is not a positive number of rows per second")
+    if options.get("rate") is not None:
+        rate = options["rate"]
+        options["rate"] = int(rate)
+        if options["rate"] <= 0:
+            raise PlanError(f"--rate {rate} is not a positive number of rows per second")
     return RunRequest(pipeline, TimeRange(_moment(start), _moment(end)), **options)
+
+
+def _params(given: object) -> tuple[tuple[str, Any], ...]:
+    if not isinstance(given, Mapping) or not all(isinstance(name, str) for name in given):
+        raise PlanError(
+            f"params are values by name, found {given!r}", fix="write params={'campaign': 'vip'}"
+        )
+    return tuple(sorted(given.items()))
 
 
 def run_request(

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from tidemill.planning.manifest import SourcePin
 from tidemill.planning.ranges import Margins
 from tidemill.planning.statistics import SourceStatistics
-from tidemill.types import TimeRange, from_micros, micros_of, show_duration, show_instant
+from tidemill.types import TimeRange, from_micros, show_duration, show_instant
 
 _EXPIRY_SHARE = 0.8
 
@@ -79,17 +79,14 @@ def describe_lateness(pin: SourcePin, statistics: SourceStatistics) -> str:
     bounded = [extent for extent in statistics.extents if extent.event is not None]
     if not statistics.extents or len(bounded) < len(statistics.extents):
         return "not known from statistics"
-    suspect = [e for e in bounded if e.event is not None and e.event[0] < e.first - pin.lateness]
+    suspect = [
+        e for e in bounded if e.event is not None and e.event[0] < e.first - pin.times.lateness
+    ]
     if not suspect:
         return "no file can hold a late row"
     oldest = max(e.last - e.event[0] for e in suspect if e.event is not None)
     return (
         f"{len(suspect)} of {len(bounded)} files hold events older than lateness "
-        f"{show_duration(timedelta(microseconds=pin.lateness))}; the oldest by up to "
+        f"{show_duration(timedelta(microseconds=pin.times.lateness))}; the oldest by up to "
         f"{show_duration(timedelta(microseconds=oldest // 60_000_000 * 60_000_000))}"
     )
-
-
-def total_windows(sizes: Iterable[timedelta]) -> timedelta:
-    """The reach of all windows of a plan together."""
-    return timedelta(microseconds=sum(micros_of(size) for size in sizes))

@@ -43,11 +43,6 @@ class SourceStatistics:
     extents: tuple[Extent, ...]
 
     @property
-    def rows(self) -> int:
-        """Rows in all extents, exact."""
-        return sum(extent.rows for extent in self.extents)
-
-    @property
     def span(self) -> tuple[int, int] | None:
         """The range of whole milliseconds that holds every row, or None if there are no rows."""
         if not self.extents:

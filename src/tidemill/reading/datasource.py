@@ -6,6 +6,7 @@ archive, so imports stay inside the methods that need them.
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cached_property
@@ -55,7 +56,6 @@ class SliceReader(DataSourceStreamReader):
     """
 
     def __init__(self, options: SourceOptions) -> None:
-        """Open nothing yet."""
         self.options = options
 
     @cached_property
@@ -97,10 +97,10 @@ class SliceReader(DataSourceStreamReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """On an executor: the on-time rows, then the side file, then the mark."""
         from tidemill.reading.task import read_task
-        from tidemill.reading.transform import transformed
 
         with errors_told():
-            yield from transformed(read_task(partition.value), self.options.transform)
+            rows, transform = read_task(partition.value), self.options.transform
+            yield from rows if transform is None else pickle.loads(transform)(rows)
 
     def __getstate__(self) -> dict[str, Any]:
         """Executors get the options; what they read comes with the task."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tidemill.reading.transform import ReaderTransform, pickled
 from tidemill.rows.columns import MARK, pipeline_schema, stream_schema
 from tidemill.types import MILLISECOND, quoted
 
@@ -16,6 +15,7 @@ if TYPE_CHECKING:
 
     from tidemill.planning.manifest import SourcePin
     from tidemill.reading.options import SourceOptions
+    from tidemill.reading.transform import ReaderTransform
 
 
 def marked_stream(
@@ -36,16 +36,16 @@ def marked_stream(
 
     schema = from_arrow_schema(stream_schema(pin, archive), prefer_timestamp_ntz=True)
     reader = spark.readStream.format("tidemill").options(**options.to_spark()).schema(schema)
-    frame = _guarded(reader, pin.event_time, pin.lateness + pin.skew + spare)
-    if pin.for_archive:
+    frame = _guarded(reader, pin.times.event_time, pin.times.lateness + pin.times.skew + spare)
+    if pin.rows.for_archive:
         return frame.drop(MARK)
     seen = from_arrow_schema(
-        pipeline_schema(archive, pin.event_time, pin.meta), prefer_timestamp_ntz=True
+        pipeline_schema(archive, pin.times.event_time, pin.rows.meta), prefer_timestamp_ntz=True
     )
     return frame.select(
         *(
             F.col(quoted(field.name))
-            if field.name in pin.columns
+            if field.name in pin.rows.columns
             else F.lit(None).cast(field.dataType).alias(field.name)
             for field in seen
         )
@@ -60,9 +60,12 @@ def transformed_stream(
     spare: int = 0,
 ) -> DataFrame:
     """The same source, its rows already what ``transform`` makes of them; the same marks."""
-    given = replace(options, transform=pickled(transform)).to_spark()
+    from pyspark import cloudpickle
+
+    code = bytes(cloudpickle.dumps(transform))  # for the tasks of this query; it is kept nowhere
+    given = replace(options, transform=code).to_spark()
     reader = spark.readStream.format("tidemill").options(**given).schema(transform.schema)
-    return _guarded(reader, transform.time, pin.lateness + pin.skew + spare).drop(MARK)
+    return _guarded(reader, transform.time, pin.times.lateness + pin.times.skew + spare).drop(MARK)
 
 
 def _guarded(reader: DataStreamReader, time: str, delay: int) -> DataFrame:

@@ -33,22 +33,21 @@ def in_log_order(
         _require_positions(batch, pin)
         table = pa.Table.from_batches([batch])
         if count > 1:
-            partition = table.column(pin.partition).cast(pa.int64())
+            partition = table.column(pin.rows.partition).cast(pa.int64())
             turn = pc.subtract(partition, pc.multiply(pc.divide(partition, count), count))
             table = table.filter(pc.equal(turn, index))
         tables.append(table)
     if not tables:
         return
     rows = pa.concat_tables(tables, promote_options="permissive")
-    rows = rows.sort_by([(pin.partition, "ascending"), (pin.offset, "ascending")])
+    rows = rows.sort_by([(pin.rows.partition, "ascending"), (pin.rows.offset, "ascending")])
     _require_order(rows, pin)
-    for batch in rows.combine_chunks().to_batches(max_chunksize=_ROWS):
-        yield batch
+    yield from rows.combine_chunks().to_batches(max_chunksize=_ROWS)
 
 
 def _require_positions(rows: pa.RecordBatch, pin: SourcePin) -> None:
     """A row without a position has no place in the order."""
-    for column in (pin.partition, pin.offset):
+    for column in (pin.rows.partition, pin.rows.offset):
         missing = rows.column(column).null_count
         if missing:
             raise SourceError(
@@ -63,8 +62,8 @@ def _require_order(rows: pa.Table, pin: SourcePin) -> None:
     """Ingest time must not fall, and no offset may stand twice, within a partition."""
     if len(rows) < 2:
         return
-    partition, offset = rows.column(pin.partition), rows.column(pin.offset)
-    ingest = rows.column(pin.ingest_time).cast(pa.int64())
+    partition, offset = rows.column(pin.rows.partition), rows.column(pin.rows.offset)
+    ingest = rows.column(pin.times.ingest_time).cast(pa.int64())
     same = pc.equal(partition.slice(1), partition.slice(0, len(rows) - 1))
     falls = pc.less(ingest.slice(1), ingest.slice(0, len(rows) - 1))
     twice = pc.equal(offset.slice(1), offset.slice(0, len(rows) - 1))

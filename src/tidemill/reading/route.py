@@ -30,7 +30,6 @@ class Route:
     """One source of a run, from its first offset on."""
 
     def __init__(self, folder: Path, source: str) -> None:
-        """``folder`` is the run's."""
         self.folder, self.source = folder, source
         self.manifest = RunFolder(folder).read_manifest()
         self.pin = self.manifest.sources[self.source]
@@ -84,7 +83,7 @@ class Route:
         known = self.decided_slices.after(start.frontier)
         if known is None:
             room = history.room(self.folder, self.source, start.frontier)
-            known = decide(self.placed(start), room, self.manifest.rate)
+            known = decide(self.placed(start), room, self.manifest.times.rate)
             known = known and self.decided_slices.decide(start.frontier, known)
         return known or start
 
@@ -93,9 +92,9 @@ class Route:
 
         The driver counts a step when all sources have reached it and Spark has no batch left.
         """
-        if not self.manifest.steps:
+        if not self.manifest.times.steps:
             return None
-        left = self.manifest.steps[read_control(self.folder).steps_done :]
+        left = self.manifest.times.steps[read_control(self.folder).steps_done :]
         return left[0][self.source] if left else None
 
     def _again(self, start: Offset, end: int) -> Offset:

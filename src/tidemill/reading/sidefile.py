@@ -8,16 +8,19 @@ there is one file with one content. The commit asks for exactly the names it exp
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from operator import add
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
 from tidemill.errors import RunError
 from tidemill.rows.verdict import SIDE_SCHEMA
+from tidemill.runfolder.folder import SIDE_SLICE, numbered
 from tidemill.storage.location import Location
 
+T = TypeVar("T")
 _COUNTS = b"tidemill.counts"
 
 
@@ -41,32 +44,30 @@ class Counts:
 
     def __add__(self, other: Counts) -> Counts:
         """Counts of two disjoint sets of rows."""
-        positions = dict(self.positions)
-        for partition, (low, high) in other.positions.items():
-            known = positions.get(partition, (low, high))
-            positions[partition] = (min(known[0], low), max(known[1], high))
-        newest = dict(self.newest)
-        for partition, moment in other.newest.items():
-            newest[partition] = max(moment, newest.get(partition, moment))
-        gaps = {
-            partition: [*self.gaps.get(partition, []), *other.gaps.get(partition, [])]
-            for partition in {**self.gaps, **other.gaps}
-        }
         return Counts(
             self.on_time + other.on_time,
             self.late + other.late,
             self.dead + other.dead,
             self.suppressed + other.suppressed,
-            positions,
-            newest,
-            gaps,
+            _union(self.positions, other.positions, _around),
+            _union(self.newest, other.newest, max),
+            _union(self.gaps, other.gaps, add),
             self.clock + other.clock,
         )
 
 
+def _union(one: dict[str, T], other: dict[str, T], both: Callable[[T, T], T]) -> dict[str, T]:
+    """By partition; ``both`` says what becomes of a partition that is in both."""
+    return {**one, **{key: both(one[key], v) if key in one else v for key, v in other.items()}}
+
+
+def _around(one: tuple[int, int], other: tuple[int, int]) -> tuple[int, int]:
+    return min(one[0], other[0]), max(one[1], other[1])
+
+
 def side_name(source: str, start: int, end: int, index: int) -> str:
     """The file of one task, relative to the run's side folder."""
-    return f"{source}/{start}-{end}/{index:05d}.arrow"
+    return numbered(SIDE_SLICE.format(source=source, start=start, end=end), index)
 
 
 def write_side_file(folder: str, name: str, rows: list[pa.RecordBatch], counts: Counts) -> None:
@@ -95,12 +96,10 @@ def read_side_files(folder: str, names: Iterable[str]) -> tuple[Counts, pa.Table
 def _counts(metadata: dict[bytes, bytes]) -> Counts:
     value: dict[str, Any] = json.loads(metadata[_COUNTS])
     value["positions"] = {name: tuple(pair) for name, pair in value["positions"].items()}
-    value["gaps"] = {
-        name: [tuple(pair) for pair in pairs] for name, pairs in value.get("gaps", {}).items()
-    }
+    value["gaps"] = {name: [tuple(pair) for pair in pairs] for name, pairs in value["gaps"].items()}
     return Counts(**value)
 
 
 def remove_side_files(folder: str, source: str, start: int, end: int) -> None:
     """Drop a slice's files once its batch is committed everywhere."""
-    (Location(folder) / source / f"{start}-{end}").remove_folder()
+    (Location(folder) / SIDE_SLICE.format(source=source, start=start, end=end)).remove_folder()

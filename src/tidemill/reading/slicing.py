@@ -7,14 +7,13 @@ pure function of the manifest and of decisions that were written down.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from tidemill.connectors.archives.opening import kept_schema, reopen_reader
 from tidemill.connectors.logs.contract import SlicesPlace, home_of
 from tidemill.connectors.tasks import deal, pieces_of
-from tidemill.planning.manifest import HistoryPhase, SourcePin
 from tidemill.reading.options import SourceOptions
 from tidemill.reading.route import Route
 from tidemill.reading.sidefile import side_name
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
     from tidemill.connectors.archives.contract import ArchiveReader
     from tidemill.connectors.logs.contract import LogSlices
     from tidemill.connectors.pieces import Piece, PieceReader
+    from tidemill.planning.manifest import SourcePin
     from tidemill.planning.offsets import Offset
     from tidemill.planning.statistics import Extent
 
@@ -37,7 +37,6 @@ class Slicing:
     """One source of a run, opened: the tasks between two of its offsets."""
 
     def __init__(self, options: SourceOptions) -> None:
-        """The options are the data source's."""
         self.route = Route(options.run, options.source)
         self.folder, self.source = RunFolder(options.run), options.source
         self.manifest, self.pin = self.route.manifest, self.route.pin
@@ -55,8 +54,7 @@ class Slicing:
     @cached_property
     def archive(self) -> pa.Schema:
         """All columns of the source."""
-        found = kept_schema(self.folder.table(self.source), self.pin)
-        return self._stretch(0).reader.schema() if found is None else found
+        return kept_schema(self.folder.table(self.source), self.pin)
 
     @cached_property
     def live(self) -> LogSlices:
@@ -69,7 +67,7 @@ class Slicing:
             schema=self.archive,
             settings=self._options.log,
             catalog=self._options.catalog,
-            kept=self.manifest.keep_batches,
+            kept=self.manifest.resources.keep_batches,
         )
         return home_of(self.pin.live).slices(place)
 
@@ -92,10 +90,10 @@ class Slicing:
                 pieces=tuple(load),
                 columns=columns,
                 schema=schema,
-                mark=high + pin.skew - MILLISECOND if index == 0 else None,
+                mark=high + pin.times.skew - MILLISECOND if index == 0 else None,
                 side=(self.folder.side, side_name(self.source, low, high, index)),
                 lane=(0, 1) if end.is_live else (index, len(loads)),
-                event_range=manifest.output if manifest.event_range_at_source else None,
+                event_range=manifest.times.output if manifest.code.event_range_at_source else None,
                 floor=low if end.is_live and not self.live.has_own_floor else None,
             )
             for index, load in enumerate(loads)
@@ -113,14 +111,14 @@ class Slicing:
         """Pieces per task, and what reads them."""
         if end.is_live:
             begin = self.route.placed(start)
-            reader, loads = self.live.share(begin, end, self.manifest.parallelism)
+            reader, loads = self.live.share(begin, end, self.manifest.resources.parallelism)
             return reader, self.pin, loads
         number = self.route.history.phase_before(self.source, end.frontier)
         stretch = self._stretch(number)
         pieces = stretch.pieces(start.frontier, end.frontier)
-        loads = deal(pieces, self.manifest.parallelism)
+        loads = deal(pieces, self.manifest.resources.parallelism)
         # Under order: position every task reads all and keeps its partitions.
-        loads = [pieces] * len(loads) if self.pin.order == "position" else loads
+        loads = [pieces] * len(loads) if self.pin.rows.order == "position" else loads
         return stretch.reader, stretch.pin, loads
 
     def _stretch(self, number: int) -> _Stretch:
@@ -129,23 +127,22 @@ class Slicing:
             history = self.route.history
             phases = history.phases(self.source)
             begin = history.frontiers(self.source)[0] if number == 0 else phases[number - 1].seam
-            end = phases[number].seam if phases else self.manifest.boundaries[-1]
-            pin = _pin_of(self.pin, phases[number]) if phases else self.pin
+            end = phases[number].seam if phases else self.manifest.times.boundaries[-1]
+            pin = replace(self.pin, archive=phases[number].archive) if phases else self.pin
             path = self.folder.table(self.source, number)
             reader = reopen_reader(pin, path, dict(self._options.catalog))
             found = self._stretches[number] = _Stretch(pin, reader, begin, end)
         return found
 
 
-def _pin_of(pin: SourcePin, phase: HistoryPhase) -> SourcePin:
-    return replace(pin, archive=phase.archive)
-
-
+@dataclass
 class _Stretch:
     """A stretch of history in one pinned snapshot."""
 
-    def __init__(self, pin: SourcePin, reader: ArchiveReader, begin: int, end: int) -> None:
-        self.pin, self.reader, self.begin, self.end = pin, reader, begin, end
+    pin: SourcePin
+    reader: ArchiveReader
+    begin: int
+    end: int
 
     @cached_property
     def _extents(self) -> list[tuple[Any, Extent]]:

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from tidemill.reading.ordered import in_log_order
 from tidemill.reading.sidefile import Counts, write_side_file
-from tidemill.rows.columns import MARK, META, meta_type
+from tidemill.rows.columns import MARK, META, batch_of, meta_type, positions
 from tidemill.rows.verdict import CLOCK, Judged, is_dead, judge, side_rows, utc_time
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class SliceTask:
 def read_task(task: SliceTask) -> Iterator[pa.RecordBatch]:
     """Yield the on-time rows, write the side file, yield the mark."""
     counts, aside = Counts(), []
-    followed = LogTracker(task) if task.pin.for_archive else None
+    followed = LogTracker(task) if task.pin.rows.for_archive else None
     for read in _rows(task):
         rows = read if followed is None else followed.see(read)
         judged = judge(rows, task.pin, task.floor)
@@ -85,14 +85,14 @@ class LogTracker:
         """
         if not rows.num_rows:
             return rows
-        partition = rows.column(self.pin.partition)[0].as_py()
-        offsets = rows.column(self.pin.offset).to_numpy()
+        partition = rows.column(self.pin.rows.partition)[0].as_py()
+        offsets = rows.column(self.pin.rows.offset).to_numpy()
         before = np.concatenate([[self.next[partition] - 1], offsets[:-1]])
         for index in np.flatnonzero(offsets - before > 1):
             gap = (int(before[index]) + 1, int(offsets[index]) - 1)
             self.gaps.setdefault(str(partition), []).append(gap)
         self.next[partition] = int(offsets[-1]) + 1
-        ingest = rows.column(self.pin.ingest_time).cast(pa.int64())
+        ingest = rows.column(self.pin.times.ingest_time).cast(pa.int64())
         self.newest[str(partition)] = max(ingest[-1].as_py(), self.floor)
         behind = pc.sum(pc.less(ingest, self.floor)).as_py()
         if not behind:
@@ -101,7 +101,7 @@ class LogTracker:
         return self._raised(rows, ingest)
 
     def _raised(self, rows: pa.RecordBatch, ingest: pa.Array) -> pa.RecordBatch:
-        at = rows.schema.get_field_index(self.pin.ingest_time)
+        at = rows.schema.get_field_index(self.pin.times.ingest_time)
         field = rows.schema.field(at)
         times = pc.max_element_wise(ingest, self.floor).cast(field.type)
         return rows.set_column(at, field, times)
@@ -117,7 +117,7 @@ class LogTracker:
 
 def _rows(task: SliceTask) -> Iterator[pa.RecordBatch]:
     read = (batch for piece in task.pieces for batch in task.reader.read(piece, task.columns))
-    return in_log_order(read, task.pin, task.lane) if task.pin.order == "position" else read
+    return in_log_order(read, task.pin, task.lane) if task.pin.rows.order == "position" else read
 
 
 def _on_time(judged: Judged, task: SliceTask) -> tuple[pa.RecordBatch, Counts]:
@@ -125,7 +125,7 @@ def _on_time(judged: Judged, task: SliceTask) -> tuple[pa.RecordBatch, Counts]:
     rows, event, ingest = judged.rows, judged.event, judged.ingest
     keep = None if judged.is_clean else judged.on_time
     counts = Counts(on_time=len(rows) if keep is None else pc.sum(keep).as_py() or 0)
-    if task.pin.order == "position":
+    if task.pin.rows.order == "position":
         counts += Counts(positions=_offsets(rows, task.pin))
     if task.event_range is not None:
         low, high = (pa.scalar(m, pa.int64()).cast(event.type) for m in task.event_range)
@@ -142,48 +142,32 @@ def _wanted(task: SliceTask, names: list[str]) -> list[str]:
     """The columns that go on: what only the verdict needed is not copied again."""
     wanted = {*task.schema.names}
     if META in wanted:
-        wanted |= {task.pin.partition or "", task.pin.offset or ""}
+        wanted |= {task.pin.rows.partition or "", task.pin.rows.offset or ""}
     return [name for name in names if name in wanted]
 
 
 def _shape(
     rows: pa.RecordBatch, event: pa.Array, ingest: pa.Array, task: SliceTask
 ) -> pa.RecordBatch:
-    columns = []
-    for field in task.schema:
-        if field.name == MARK:
-            columns.append(pa.repeat(pa.scalar(False), len(rows)))
-        elif field.name == META:
-            columns.append(_meta(rows, ingest, task.pin))
-        elif field.name == task.pin.event_time:
-            columns.append(event)
-        else:
-            columns.append(_cast(rows.column(field.name), field.type))
+    own = {task.pin.times.event_time: event, MARK: pa.repeat(pa.scalar(False), len(rows))}
+    if META in task.schema.names:
+        parts = [ingest, *positions(rows, task.pin)]
+        own[META] = pa.StructArray.from_arrays(parts, fields=list(meta_type()))
+    columns = [
+        own[field.name] if field.name in own else _cast(rows.column(field.name), field.type)
+        for field in task.schema
+    ]
     return pa.RecordBatch.from_arrays(columns, schema=task.schema)
-
-
-def _meta(rows: pa.RecordBatch, ingest: pa.Array, pin: SourcePin) -> pa.Array:
-    def position(column: str | None, kind: pa.DataType) -> pa.Array:
-        return rows.column(column).cast(kind) if column else pa.nulls(len(rows), kind)
-
-    parts = [ingest, position(pin.partition, pa.int32()), position(pin.offset, pa.int64())]
-    return pa.StructArray.from_arrays(parts, fields=list(meta_type()))
 
 
 def _mark(task: SliceTask, moment: int) -> pa.RecordBatch:
-    columns = []
-    for field in task.schema:
-        if field.name == MARK:
-            columns.append(pa.array([True]))
-        elif field.name == task.pin.event_time:
-            columns.append(pa.array([moment], pa.int64()).cast(field.type))
-        else:
-            columns.append(pa.nulls(1, field.type))
-    return pa.RecordBatch.from_arrays(columns, schema=task.schema)
+    time = task.pin.times.event_time
+    at = pa.array([moment], pa.int64()).cast(task.schema.field(time).type)
+    return batch_of(task.schema, 1, {MARK: pa.array([True]), time: at})
 
 
 def _offsets(rows: pa.RecordBatch, pin: SourcePin) -> dict[str, tuple[int, int]]:
-    table = pa.table({"p": rows.column(pin.partition), "o": rows.column(pin.offset)})
+    table = pa.table({"p": rows.column(pin.rows.partition), "o": rows.column(pin.rows.offset)})
     found = table.group_by("p").aggregate([("o", "min"), ("o", "max")]).to_pylist()
     return {str(row["p"]): (row["o_min"], row["o_max"]) for row in found}
 

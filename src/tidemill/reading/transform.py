@@ -8,14 +8,13 @@ same mark.
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 import pyarrow as pa
 
-from tidemill.rows.columns import MARK
+from tidemill.rows.columns import MARK, batch_of
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -52,10 +51,10 @@ class ReaderTransform:
         for parts in self.apply(self._rows(batches, marks)):
             known = {name: parts.column(name) for name in self.parts.names}
             known[MARK] = pa.repeat(pa.scalar(False), parts.num_rows)
-            yield _shaped(known, parts.num_rows, schema)
+            yield batch_of(schema, parts.num_rows, known)
         for mark in marks:
             known = {MARK: mark.column(MARK), self.time: mark.column(self.event_time)}
-            yield _shaped(known, 1, schema)
+            yield batch_of(schema, 1, known)
 
     def _rows(
         self, batches: Iterator[pa.RecordBatch], marks: list[pa.RecordBatch]
@@ -65,26 +64,3 @@ class ReaderTransform:
                 marks.append(batch)
             else:
                 yield batch.select(list(self.columns))
-
-
-def _shaped(known: dict[str, pa.Array], rows: int, schema: pa.Schema) -> pa.RecordBatch:
-    columns = [known.get(field.name, pa.nulls(rows, field.type)) for field in schema]
-    return pa.RecordBatch.from_arrays(columns, schema=schema)
-
-
-def pickled(transform: ReaderTransform) -> bytes:
-    """As an option of the data source: it goes to the tasks of this query and is kept nowhere."""
-    from pyspark import cloudpickle
-
-    return bytes(cloudpickle.dumps(transform))
-
-
-def transformed(
-    rows: Iterator[pa.RecordBatch], transform: bytes | None
-) -> Iterator[pa.RecordBatch]:
-    """The rows after a pickled :class:`ReaderTransform`, or unchanged without one. Executor."""
-    if transform is None:
-        return rows
-    transform = pickle.loads(transform)
-    assert isinstance(transform, ReaderTransform)
-    return transform(rows)

@@ -9,14 +9,15 @@ from __future__ import annotations
 import csv
 import re
 from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidemill.records.decoded import Decoded, Undecodable, UnreadableFile
-from tidemill.records.json_times import date_column, read_date, read_time, time_column
-from tidemill.records.json_values import number, reader_of
+from tidemill.records.decoded import Decoded, Undecodable, UnreadableFile, read_each
+from tidemill.records.json_rule import number, reader_of
+from tidemill.records.times import Column, date_column, time_column
 
 _INTEGER = re.compile(r"-?[0-9]+")
 _NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?")
@@ -27,57 +28,53 @@ Line = tuple[list[str] | None, bytes, str]
 """The fields of a record (None if it cannot be read), its bytes, and the reason."""
 
 
-class CsvDecoder:
-    """Decodes one file with a header. Executor or driver."""
+def decode_csv(
+    lines: Iterator[bytes], columns: pa.Schema, zone: str, required: Sequence[str]
+) -> Iterator[pa.RecordBatch]:
+    """Batches of rows with note columns, of one file; the header must have ``required`` columns.
 
-    def __init__(self, columns: pa.Schema, zone: str) -> None:
-        """Times without a zone are read in ``zone``."""
-        self.columns, self.zone = columns, zone
+    Times without a zone are read in ``zone``. Executor or driver.
+    """
+    records = _records(lines)
+    names = _header(next(records, None), required)
+    while chunk := [_of_width(record, len(names)) for record in islice(records, _CHUNK)]:
+        yield _batch(chunk, names, columns, zone)
 
-    def decode(self, lines: Iterator[bytes], required: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Batches of rows with note columns; the header must have the ``required`` columns."""
-        records = _records(lines)
-        places, width = self._header(next(records, None), required)
-        chunk: list[Line] = []
-        for record in records:
-            chunk.append(_of_width(record, width))
-            if len(chunk) == _CHUNK:
-                yield self._batch(chunk, places)
-                chunk = []
-        if chunk:
-            yield self._batch(chunk, places)
 
-    def _header(self, first: Line | None, required: Sequence[str]) -> tuple[dict[str, int], int]:
-        if first is None:
-            raise UnreadableFile("the CSV file has no header")
-        names, _, reason = first
-        if names is None:
-            raise UnreadableFile(f"the CSV header cannot be read: {reason}")
-        twice = [name for name in names if names.count(name) > 1]
-        if twice:
-            raise UnreadableFile(f"the CSV header has the column {twice[0]!r} twice")
-        for name in required:
-            if name not in names:
-                raise UnreadableFile(f"the CSV header has no column {name!r}")
-        return {name: names.index(name) for name in self.columns.names if name in names}, len(names)
+def _header(first: Line | None, required: Sequence[str]) -> list[str]:
+    if first is None:
+        raise UnreadableFile("the CSV file has no header")
+    names, _, reason = first
+    if names is None:
+        raise UnreadableFile(f"the CSV header cannot be read: {reason}")
+    twice = [name for name in names if names.count(name) > 1]
+    if twice:
+        raise UnreadableFile(f"the CSV header has the column {twice[0]!r} twice")
+    for name in required:
+        if name not in names:
+            raise UnreadableFile(f"the CSV header has no column {name!r}")
+    return names
 
-    def _batch(self, chunk: list[Line], places: dict[str, int]) -> pa.RecordBatch:
-        reasons = {n: reason for n, (fields, _, reason) in enumerate(chunk) if fields is None}
-        arrays = []
-        for field in self.columns:
-            at = places.get(field.name)
-            if at is None:
-                arrays.append(pa.nulls(len(chunk), field.type))
-                continue
-            texts = [fields[at] or None if fields is not None else None for fields, *_ in chunk]
-            found, bad = read_column(texts, field.type, self.zone)
-            arrays.append(found)
-            for index, reason in bad.items():
-                reasons.setdefault(index, Undecodable(reason, (field.name,)).text)
-        rows = pa.RecordBatch.from_arrays(arrays, schema=self.columns)
-        if reasons:
-            rows = _without(rows, reasons)
-        return Decoded(rows, reasons).with_notes([raw for _, raw, _ in chunk])
+
+def _batch(chunk: list[Line], names: list[str], columns: pa.Schema, zone: str) -> pa.RecordBatch:
+    reasons = {n: reason for n, (fields, _, reason) in enumerate(chunk) if fields is None}
+    arrays = []
+    for field in columns:
+        if field.name not in names:
+            arrays.append(pa.nulls(len(chunk), field.type))
+            continue
+        at = names.index(field.name)
+        texts = [fields[at] or None if fields is not None else None for fields, *_ in chunk]
+        found, bad = read_column(texts, field.type, zone)
+        arrays.append(found)
+        for index, reason in bad.items():
+            reasons.setdefault(index, Undecodable(reason, (field.name,)).text)
+    rows = pa.RecordBatch.from_arrays(arrays, schema=columns)
+    if reasons:  # all columns of a row that cannot be decoded are null
+        rows = rows.take(
+            pa.array([None if n in reasons else n for n in range(len(chunk))], pa.int64())
+        )
+    return Decoded(rows, reasons).with_notes([raw for _, raw, _ in chunk])
 
 
 def _of_width(record: Line, width: int) -> Line:
@@ -85,12 +82,6 @@ def _of_width(record: Line, width: int) -> Line:
     if fields is None or len(fields) == width:
         return record
     return None, raw, f"{len(fields)} fields, the header has {width}"
-
-
-def _without(rows: pa.RecordBatch, dead: dict[int, str]) -> pa.RecordBatch:
-    """Set all columns of rows that cannot be decoded to null."""
-    order = pa.array([None if n in dead else n for n in range(len(rows))], pa.int64())
-    return rows.take(order)
 
 
 def _records(lines: Iterator[bytes]) -> Iterator[Line]:
@@ -125,34 +116,22 @@ def _records(lines: Iterator[bytes]) -> Iterator[Line]:
             yield fields, raw, ""
 
 
-def read_column(
-    texts: list[str | None], kind: pa.DataType, zone: str
-) -> tuple[pa.Array, dict[int, str]]:
+def read_column(texts: list[str | None], kind: pa.DataType, zone: str) -> Column:
     """The values of one column, and the reasons of values that cannot be read, by index."""
-    fast = _at_once(texts, kind, zone)
-    if fast is not None:
+    if pa.types.is_timestamp(kind):
+        return time_column([text and _moment(text) for text in texts], kind, zone)
+    if pa.types.is_date(kind):
+        return date_column(texts)
+    if (fast := _at_once(texts, kind)) is not None:
         return fast, {}
-    read, values, bad = _reader(kind, zone), [], {}
-    for index, text in enumerate(texts):
-        value = None
-        try:
-            value = None if text is None else read(text)
-        except Undecodable as verdict:
-            bad[index] = verdict.reason
-        values.append(value)
+    values, bad = read_each(texts, _reader(kind, zone))
     return pa.array(values, kind), bad
 
 
-def _at_once(texts: list[str | None], kind: pa.DataType, zone: str) -> pa.Array | None:
+def _at_once(texts: list[str | None], kind: pa.DataType) -> pa.Array | None:
     """A fast way for columns of plain values, with the same result; None if it does not apply."""
     if pa.types.is_string(kind):
         return pa.array(texts, kind)
-    if pa.types.is_timestamp(kind):
-        found, bad = time_column([_moment(text) for text in texts], kind, zone)
-        return None if bad else found
-    if pa.types.is_date(kind):
-        found, bad = date_column(texts)
-        return None if bad else found
     if not (pa.types.is_integer(kind) or pa.types.is_float64(kind)):
         return None
     form = _INTEGER if pa.types.is_integer(kind) else _NUMBER
@@ -168,20 +147,13 @@ def _at_once(texts: list[str | None], kind: pa.DataType, zone: str) -> pa.Array 
     return found
 
 
-def _moment(text: str | None) -> str | int | None:
-    return int(text) if text is not None and _is_epoch(text) else text
-
-
-def _is_epoch(text: str) -> bool:
-    return len(text) < 17 and _INTEGER.fullmatch(text) is not None
+def _moment(text: str) -> str | int:
+    """A time's text, or its epoch milliseconds."""
+    return int(text) if len(text) < 17 and _INTEGER.fullmatch(text) else text
 
 
 def _reader(kind: pa.DataType, zone: str) -> Callable[[str], Any]:
     """The function that reads one text of a column, as strictly as JSON values are read."""
-    if pa.types.is_timestamp(kind):
-        return lambda text: read_time(int(text) if _is_epoch(text) else text, kind, zone)
-    if pa.types.is_date(kind):
-        return read_date
     read = reader_of(kind, zone)
     if pa.types.is_integer(kind):
         return lambda text: read(int(_matching(_INTEGER, text, "a whole number")))

@@ -7,6 +7,7 @@ accepted and change nothing, because a record that cannot be decoded has null co
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import NamedTuple, NoReturn
 
 import pyarrow as pa
@@ -41,10 +42,11 @@ _ALIASES = {
 }
 TYPE_NAMES = frozenset((*_SIMPLE, *_ALIASES))
 """The names of types without parameters."""
-_TYPES = {*TYPE_NAMES, "decimal", "array", "map", "struct"}
 _LIMITED_TEXT = {"char", "character", "varchar"}
 _MAX_PRECISION = 38
 _MAX_DEPTH = 50
+_FORMS = {"array": "array<type>", "map": "map<type, type>", "struct": "struct<name: type>"}
+_TYPES = {*TYPE_NAMES, "decimal", *_FORMS}
 _PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _TOKEN = re.compile(
     r"""\s*(?:
@@ -53,24 +55,25 @@ _TOKEN = re.compile(
     | (?P<word>[A-Za-z_][A-Za-z0-9_]*)
     | (?P<number>[0-9]+)
     | (?P<mark>[<>(),:])
+    | (?P<unreadable>.+)
     )""",
     re.VERBOSE | re.DOTALL,
 )
 
 
-def parse_columns(text: str, where: str = "") -> pa.Schema:
-    """The columns of a DDL text; errors say ``where`` the text was written."""
-    return pa.schema(_Ddl(text, where).columns())
+def parse_columns(text: str) -> pa.Schema:
+    """The columns of a DDL text."""
+    return pa.schema(_Ddl(text).columns())
 
 
 def parse_type(text: str) -> pa.DataType:
     """The type that a DDL text names; nothing may follow it."""
-    return _Ddl(text, "").only_type()
+    return _Ddl(text).only_type()
 
 
 def write_columns(columns: pa.Schema) -> str:
     """The same columns as DDL, for types that :func:`parse_columns` knows."""
-    return ", ".join(f"{_name(field.name)} {type_text(field.type)}" for field in columns)
+    return ", ".join(f"{name_text(field.name)} {type_text(field.type)}" for field in columns)
 
 
 def type_text(kind: pa.DataType) -> str:
@@ -82,12 +85,13 @@ def type_text(kind: pa.DataType) -> str:
     if pa.types.is_map(kind):
         return f"map<{type_text(kind.key_type)},{type_text(kind.item_type)}>"
     if pa.types.is_struct(kind):
-        parts = (f"{_name(field.name)}: {type_text(field.type)}" for field in kind)
+        parts = (f"{name_text(field.name)}: {type_text(field.type)}" for field in kind)
         return f"struct<{', '.join(parts)}>"
     return _NAMES[kind]
 
 
-def _name(name: str) -> str:
+def name_text(name: str) -> str:
+    """A column's name as DDL writes it."""
     return name if _PLAIN_NAME.fullmatch(name) else quoted(name)
 
 
@@ -101,86 +105,72 @@ class _Token(NamedTuple):
         return self.text.lower() if self.kind == "word" else ""
 
 
-class _Ddl:
-    """Parses one text from left to right."""
+_END = _Token("end", "")
 
-    def __init__(self, text: str, where: str) -> None:
-        self._where = where
+
+class _Ddl:
+    """Parses one text from left to right; ``_ahead`` is the next token."""
+
+    def __init__(self, text: str) -> None:
         self._path: list[str] = []
-        self._tokens = self._split(text)
-        self._next = 0
+        self._tokens = iter(list(self._split(text.strip())))
+        self._ahead = next(self._tokens, _END)
 
     def columns(self) -> list[pa.Field]:
-        """All columns; nothing may follow them."""
-        if self._ahead.kind == "end":
+        if self._ahead == _END:
             self._refuse("no columns are written", "write for example 'id long, at timestamp'")
-        return self._fields("end", "")
+        return self._fields(_END, "the end")
 
     def only_type(self) -> pa.DataType:
-        """One type; nothing may follow it."""
         kind = self._type()
-        if self._ahead.kind != "end":
+        if self._ahead != _END:
             self._refuse(f"{self._found()} after the type", "write one type, such as array<string>")
         return kind
 
-    def _split(self, text: str) -> list[_Token]:
-        tokens, at, end = [], 0, len(text.rstrip())
-        while at < end:
-            found = _TOKEN.match(text, at)
-            if found is None:
-                rest = text[at:].lstrip()
+    def _split(self, text: str) -> Iterator[_Token]:
+        for found in _TOKEN.finditer(text):
+            kind = str(found.lastgroup)
+            if kind == "unreadable":
                 self._refuse(
-                    f"cannot read the columns from {rest[:20]!r} on",
+                    f"cannot read the columns from {found[kind][:20]!r} on",
                     "put a name with other characters than letters, digits and _ in `backticks`",
                 )
-            kind = str(found.lastgroup)
             name = found[kind]
-            tokens.append(_Token(kind, name.replace("``", "`") if kind == "quoted" else name))
-            at = found.end()
-        return [*tokens, _Token("end", "")]
-
-    @property
-    def _ahead(self) -> _Token:
-        return self._tokens[self._next]
+            yield _Token(kind, name.replace("``", "`") if kind == "quoted" else name)
 
     def _take(self) -> _Token:
-        token = self._ahead
-        self._next += token.kind != "end"
+        token, self._ahead = self._ahead, next(self._tokens, _END)
         return token
 
     def _takes(self, mark: str) -> bool:
         """Whether this mark comes next; if so, it is consumed."""
-        if self._ahead != _Token("mark", mark):
-            return False
-        self._next += 1
-        return True
+        return self._ahead == _Token("mark", mark) and bool(self._take())
 
-    def _fields(self, last_kind: str, last: str) -> list[pa.Field]:
+    def _fields(self, last: _Token, shown: str) -> list[pa.Field]:
         """Columns, or the fields of a struct, up to the token that ends them, which is consumed."""
         fields: list[pa.Field] = []
-        while True:
+        while not fields or self._takes(","):
             fields.append(self._field({field.name.lower() for field in fields}))
-            if self._takes(","):
-                continue
-            if self._ahead == _Token(last_kind, last):
-                self._take()
-                return fields
+        if self._ahead != last:
             self._path.append(fields[-1].name)
-            wanted = "a comma or the end" if last_kind == "end" else f"a comma or {last!r}"
-            self._refuse(f"expected {wanted}, found {self._found()}", "write 'name type, …'")
+            self._refuse(
+                f"expected a comma or {shown}, found {self._found()}", "write 'name type, …'"
+            )
+        self._take()
+        return fields
 
     def _field(self, taken: set[str]) -> pa.Field:
         if self._ahead.kind not in ("word", "quoted"):
             self._refuse(f"expected a column's name, found {self._found()}", "write 'name type, …'")
-        token = self._take()
-        self._path.append(token.text)
-        if token.text.lower() in taken:
+        name = self._take().text
+        self._path.append(name)
+        if name.lower() in taken:
             self._refuse("the name is taken", "give each column a name of its own; case is ignored")
         self._takes(":")
         kind = self._type()
         self._skip_notes()
         self._path.pop()
-        return pa.field(token.text, kind)
+        return pa.field(name, kind)
 
     def _type(self) -> pa.DataType:
         if self._ahead.kind != "word":
@@ -196,11 +186,10 @@ class _Ddl:
             return _SIMPLE[word]
         if word == "decimal":
             return self._decimal()
-        if word in ("array", "map", "struct"):
-            return self._container(word)
-        if word in _LIMITED_TEXT:
-            self._refuse(f"{token.text!r} is not a type here", "write string")
-        self._refuse(f"{token.text!r} is not a type here", nearest(word, _TYPES))
+        if word in _FORMS:
+            return self._container(word, f"write {_FORMS[word]}")
+        fix = "write string" if word in _LIMITED_TEXT else nearest(word, _TYPES)
+        self._refuse(f"{token.text!r} is not a type here", fix)
 
     def _decimal(self) -> pa.DataType:
         precision, scale = 10, 0
@@ -222,26 +211,20 @@ class _Ddl:
             )
         return int(self._take().text)
 
-    def _container(self, word: str) -> pa.DataType:
-        forms = {"array": "array<type>", "map": "map<type, type>", "struct": "struct<name: type>"}
-        fix = f"write {forms[word]}"
+    def _container(self, word: str, fix: str) -> pa.DataType:
         self._expect("<", fix)
         if word == "struct":
-            return pa.struct(self._fields("mark", ">"))
+            return pa.struct(self._fields(_Token("mark", ">"), "'>'"))
         if word == "array":
-            element = self._part("element")
-            self._expect(">", fix)
-            return pa.list_(pa.field("element", element))
-        key = self._part("key")
-        self._expect(",", fix)
-        value = self._part("value")
-        self._expect(">", fix)
-        return pa.map_(key, value)
+            return pa.list_(pa.field("element", self._part("element", ">", fix)))
+        return pa.map_(self._part("key", ",", fix), self._part("value", ">", fix))
 
-    def _part(self, name: str) -> pa.DataType:
+    def _part(self, name: str, end: str, fix: str) -> pa.DataType:
+        """The type of a container's part, and the mark that must follow."""
         self._path.append(name)
         kind = self._type()
         self._path.pop()
+        self._expect(end, fix)
         return kind
 
     def _skip_notes(self) -> None:
@@ -262,9 +245,9 @@ class _Ddl:
             self._refuse(f"expected {mark!r}, found {self._found()}", fix)
 
     def _found(self) -> str:
-        return "the end" if self._ahead.kind == "end" else repr(self._ahead.text)
+        return "the end" if self._ahead == _END else repr(self._ahead.text)
 
     def _refuse(self, message: str, fix: str) -> NoReturn:
         column = ".".join(self._path)
         text = f"column {column!r}: {message}" if column else message
-        raise ConfigError(text, where=self._where, fix=fix, column=column)
+        raise ConfigError(text, fix=fix, column=column)

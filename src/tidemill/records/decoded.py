@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import pyarrow as pa
 
@@ -28,14 +29,9 @@ class Undecodable(Exception):
     """A record, or the part of it at ``path``, does not fit its column."""
 
     def __init__(self, reason: str, path: tuple[str | int, ...] = ()) -> None:
-        """``path`` may be incomplete: the containers of a value extend it with :meth:`within`."""
-        self.reason = reason
-        self.path = path
+        """``path`` may be incomplete: the containers of a value extend it by :func:`inside`."""
+        self.reason, self.path = reason, path
         super().__init__(reason)
-
-    def within(self, part: str | int) -> Undecodable:
-        """The same error, seen from the container that has the value at this name or index."""
-        return Undecodable(self.reason, (part, *self.path))
 
     @property
     def text(self) -> str:
@@ -44,6 +40,29 @@ class Undecodable(Exception):
         place = "".join(steps).removeprefix(".")
         full = f"{place}: {self.reason}" if self.path else self.reason
         return full if len(full) <= _SHORT else f"{full[: _SHORT - 1]}…"
+
+
+def inside(part: str | int, read: Callable[[Any], Any], value: Any) -> Any:
+    """Read a part of a container, a null as null; an error gets the part's name or index."""
+    try:
+        return None if value is None else read(value)
+    except Undecodable as verdict:
+        raise Undecodable(verdict.reason, (part, *verdict.path)) from None
+
+
+def read_each(
+    values: Iterable[Any], read: Callable[[Any], Any]
+) -> tuple[list[Any], dict[int, str]]:
+    """Read values one by one; a value that cannot be read is null, with a reason by its index."""
+    found: list[Any] = []
+    bad: dict[int, str] = {}
+    for index, value in enumerate(values):
+        try:
+            found.append(None if value is None else read(value))
+        except Undecodable as verdict:
+            found.append(None)
+            bad[index] = verdict.reason
+    return found, bad
 
 
 @dataclass(frozen=True)

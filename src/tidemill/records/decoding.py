@@ -7,10 +7,10 @@ imports a parser only when its format is first decoded.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import pyarrow as pa
@@ -21,13 +21,12 @@ from tidemill.records.decoded import Decoded
 from tidemill.rows.columns import EXTRA, MARK, META, RAW, REASON
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from tidemill.records.avro import AvroDecoder
+    from tidemill.records.json_decoding import JsonDecoder
 
-__all__ = ["EXTRA", "INSTALL", "Format", "arrow_schema", "decode"]
-
-INSTALL = "pip install 'tidemill[kafka]'"
 _KINDS = ("json", "avro", "raw")
 _FRAME = 5  # a zero byte and the schema's id, as a schema registry's clients write them
+_NO_FRAME = "no frame: expected a zero byte and a schema id before the record"
 _RESERVED = {RAW, REASON, EXTRA, META, MARK}
 
 
@@ -66,25 +65,40 @@ def arrow_schema(form: Format) -> pa.Schema:
     """The decoded columns, with Spark's Arrow types. No parser is imported."""
     if form.kind == "raw":
         return pa.schema([("key", pa.binary()), ("value", pa.binary())])
-    if form.kind == "avro":
-        from tidemill.records.avro_types import parse_avro
-
-        if form.avro is None:
+    columns = parse_columns(form.columns) if form.kind == "json" else _avro_columns(form.avro)
+    for field in columns:
+        if form.kind == "json" and _has_other_keys(field.type):
             raise ConfigError(
-                "the Avro format has no schema", fix="name the writer's schema file (.avsc)"
+                f"column {field.name!r}: a map in JSON has keys of type string",
+                fix="write map<string, …>",
+                column=field.name,
             )
-        columns = pa.schema(list(parse_avro(form.avro).kind))
-    else:
-        columns = parse_columns(form.columns)
-        _refuse_keys(columns)
-    for name in columns.names:
-        if name in _RESERVED:
+        if field.name in _RESERVED:
             raise ConfigError(
-                f"column {name!r}: the name is Tidemill's own",
+                f"column {field.name!r}: the name is Tidemill's own",
                 fix="leave it out; as a field of the record it is kept in " + EXTRA,
-                column=name,
+                column=field.name,
             )
     return columns
+
+
+def _avro_columns(schema: str | None) -> pa.Schema:
+    from tidemill.records.avro import parse_avro
+
+    if schema is None:
+        raise ConfigError(
+            "the Avro format has no schema", fix="name the writer's schema file (.avsc)"
+        )
+    return pa.schema(list(parse_avro(schema).kind))
+
+
+def _has_other_keys(kind: pa.DataType) -> bool:
+    """Whether a map in it has keys that are not strings, which the keys of a JSON object are."""
+    if pa.types.is_map(kind):
+        return not pa.types.is_string(kind.key_type) or _has_other_keys(kind.item_type)
+    if pa.types.is_list(kind):
+        return _has_other_keys(kind.value_type)
+    return pa.types.is_struct(kind) and any(_has_other_keys(part.type) for part in kind)
 
 
 def decode(
@@ -98,80 +112,37 @@ def decode(
     """
     if form.kind == "raw":
         arrays = [pa.array(keys, pa.binary()), pa.array(values, pa.binary())]
-        rows = pa.RecordBatch.from_arrays(arrays, schema=arrow_schema(form))
-        return Decoded(rows).with_notes(values)
-    decoder = _decoder(form)
-    if not form.framed:
-        return decoder.decode(values).with_notes(values)
-    found = decoder.decode([_unframed(value) for value in values])
-    reasons = {
-        index: "no frame: expected a zero byte and a schema id before the record"
-        for index, value in enumerate(values)
-        if value is not None and not _is_framed(value)
-    }
-    return Decoded(found.rows, {**found.reasons, **reasons}, found.extras).with_notes(values)
-
-
-def _is_framed(value: bytes) -> bool:
-    return len(value) >= _FRAME and value[0] == 0
+        found = Decoded(pa.RecordBatch.from_arrays(arrays, schema=arrow_schema(form)))
+    elif form.framed:
+        found = _decoder(form).decode([_unframed(value) for value in values])
+        for index, value in enumerate(values):
+            if value is not None and _unframed(value) is None:
+                found.reasons[index] = _NO_FRAME
+    else:
+        found = _decoder(form).decode(values)
+    return found.with_notes(values)
 
 
 def _unframed(value: bytes | None) -> bytes | None:
-    return value[_FRAME:] if value is not None and _is_framed(value) else None
-
-
-class _Decoder(Protocol):
-    def decode(self, values: Sequence[bytes | None]) -> Decoded: ...
+    return value[_FRAME:] if value and len(value) >= _FRAME and value[0] == 0 else None
 
 
 @lru_cache(maxsize=16)
-def _decoder(form: Format) -> _Decoder:
-    """The parser for a format; it is cached, because building it costs more than a batch."""
-    return _loaded(_DECODERS[form.kind], form)
-
-
-def _json(form: Format) -> _Decoder:
-    from tidemill.records.json_decoding import JsonDecoder
-
-    return JsonDecoder(arrow_schema(form), form.zone)
-
-
-def _avro(form: Format) -> _Decoder:
-    from tidemill.records.avro_decoding import AvroDecoder
-
-    assert form.avro is not None
-    return AvroDecoder(form.avro)
-
-
-_DECODERS: Mapping[str, Callable[[Format], _Decoder]] = {"json": _json, "avro": _avro}
-
-
-def _loaded(build: Callable[[Format], _Decoder], form: Format) -> _Decoder:
+def _decoder(form: Format) -> JsonDecoder | AvroDecoder:
+    """The decoder of a format; it is cached, because building it costs more than a batch."""
     try:
-        return build(form)
+        if form.kind == "avro":
+            from tidemill.records.avro import AvroDecoder
+
+            assert form.avro is not None
+            return AvroDecoder(form.avro)
+        from tidemill.records.json_decoding import JsonDecoder
+
+        return JsonDecoder(arrow_schema(form), form.zone)
     except ImportError as error:
         if error.name not in ("msgspec", "fastavro"):
             raise
         raise ConfigError(
             f"records in {form.kind} cannot be read: {error.name} is not installed",
-            fix=f"{INSTALL}, on executors, too",
+            fix="pip install 'tidemill[kafka]', on executors, too",
         ) from None
-
-
-def _refuse_keys(columns: pa.Schema) -> None:
-    """Refuse map columns whose keys are not strings: the keys of a JSON object are strings."""
-    for field in columns:
-        if _has_other_keys(field.type):
-            raise ConfigError(
-                f"column {field.name!r}: a map in JSON has keys of type string",
-                fix="write map<string, …>",
-                column=field.name,
-            )
-
-
-def _has_other_keys(kind: pa.DataType) -> bool:
-    if pa.types.is_map(kind):
-        return not pa.types.is_string(kind.key_type) or _has_other_keys(kind.item_type)
-    if pa.types.is_list(kind):
-        return _has_other_keys(kind.value_type)
-    return pa.types.is_struct(kind) and any(_has_other_keys(part.type) for part in kind)

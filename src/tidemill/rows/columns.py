@@ -24,17 +24,31 @@ NOTES = (RAW, REASON, EXTRA, INGEST_TIME, PARTITION, OFFSET)
 
 def needed_columns(pin: SourcePin, available: list[str]) -> tuple[str, ...]:
     """The archive's columns to read: the pipeline's, and those that place and judge a row."""
-    wanted = [*pin.columns, pin.event_time, pin.ingest_time]
-    wanted += [column for column in (pin.partition, pin.offset) if column is not None]
+    wanted = [*pin.rows.columns, pin.times.event_time, pin.times.ingest_time]
+    wanted += [column for column in (pin.rows.partition, pin.rows.offset) if column is not None]
     wanted += [column for column in (REASON, RAW) if column in available]
     return tuple(dict.fromkeys(column for column in wanted if column != META))
 
 
+_WIDER = {
+    pa.uint8(): pa.int16(),
+    pa.uint16(): pa.int32(),
+    pa.uint32(): pa.int64(),
+    pa.uint64(): pa.decimal128(20, 0),
+    pa.float16(): pa.float32(),
+    pa.date64(): pa.date32(),
+    pa.time32("s"): pa.time64("us"),
+    pa.time32("ms"): pa.time64("us"),
+}
+"""Types that Spark does not know, and those it reads them as: they hold every value."""
+
+
 def spark_type(kind: pa.DataType) -> pa.DataType:
     """The Arrow type Spark uses for a column of this type."""
-    if pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
-        return pa.string()
-    if isinstance(kind, pa.UuidType):
+    if kind in _WIDER:
+        return _WIDER[kind]
+    is_text = pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
+    if is_text or isinstance(kind, pa.UuidType):
         return pa.string()
     if (
         pa.types.is_binary(kind)
@@ -85,10 +99,25 @@ def pipeline_schema(archive: pa.Schema, event_time: str, meta: bool) -> pa.Schem
     return pa.schema([*fields, pa.field(META, meta_type())] if meta else fields)
 
 
+def positions(rows: pa.RecordBatch, pin: SourcePin) -> list[pa.Array]:
+    """The partition and the offset of each row; nulls where the source names no such column."""
+    wanted = ((pin.rows.partition, pa.int32()), (pin.rows.offset, pa.int64()))
+    return [
+        rows.column(column).cast(kind) if column else pa.nulls(len(rows), kind)
+        for column, kind in wanted
+    ]
+
+
+def batch_of(schema: pa.Schema, length: int, known: dict[str, pa.Array]) -> pa.RecordBatch:
+    """A batch with this schema; the columns that are not known are null."""
+    columns = [known.get(field.name, pa.nulls(length, field.type)) for field in schema]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
 def stream_schema(pin: SourcePin, archive: pa.Schema) -> pa.Schema:
     """What Spark reads of a source: only the columns the code uses, and the mark."""
-    seen = pipeline_schema(archive, pin.event_time, pin.meta)
-    if pin.for_archive:
+    seen = pipeline_schema(archive, pin.times.event_time, pin.rows.meta)
+    if pin.rows.for_archive:
         seen = spark_schema(archive)
-    fields = [field for field in seen if field.name in pin.columns]
+    fields = [field for field in seen if field.name in pin.rows.columns]
     return pa.schema([*fields, pa.field(MARK, pa.bool_())])

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidemill.rows.columns import REASON
+from tidemill.rows.columns import REASON, positions
 from tidemill.rows.rowtext import row_texts
 from tidemill.types import MILLISECOND, SECOND
 
@@ -61,20 +61,18 @@ def judge(rows: pa.RecordBatch, pin: SourcePin, floor: int | None = None) -> Jud
     ``floor`` is the frontier at which a live slice begins. A row before it came after the frontier
     had moved on with the clock: it is late, whatever its event time, and the run is not exact.
     """
-    event = utc_time(rows.column(pin.event_time), pin.zone)
-    ingest = utc_time(rows.column(pin.ingest_time), "UTC")
-    if pin.for_archive:
+    event = utc_time(rows.column(pin.times.event_time), pin.times.zone)
+    ingest = utc_time(rows.column(pin.times.ingest_time), "UTC")
+    if pin.rows.for_archive:
         return Judged(rows, event, ingest, pa.repeat(pa.scalar(True), len(rows)), None)
     at, happened = ingest.cast(pa.int64()), event.cast(pa.int64())
-    oldest, newest = pc.subtract(at, pin.lateness), pc.add(at, pin.skew)
+    oldest, newest = pc.subtract(at, pin.times.lateness), pc.add(at, pin.times.skew)
     inside = pc.and_(pc.greater_equal(happened, oldest), pc.less_equal(happened, newest))
     if floor is not None:
         inside = pc.and_(inside, pc.greater_equal(at, floor))
     on_time = pc.fill_null(inside, False)
     told = rows.column(REASON) if REASON in rows.schema.names else None
-    if told is not None and told.null_count == len(told):
-        told = None
-    if told is not None:
+    if told is not None and told.null_count < len(told):
         on_time = pc.and_(on_time, pc.is_null(told))
     if pc.all(on_time, min_count=0).as_py():
         return Judged(rows, event, ingest, on_time, None)
@@ -88,8 +86,8 @@ def judge(rows: pa.RecordBatch, pin: SourcePin, floor: int | None = None) -> Jud
 
 def _why(happened: pa.Array, at: pa.Array, pin: SourcePin, floor: int | None) -> pa.Array:
     """The reasons of rows that are not on time."""
-    late = pc.less(happened, pc.subtract(at, pin.lateness))
-    future = pc.greater(happened, pc.add(at, pin.skew))
+    late = pc.less(happened, pc.subtract(at, pin.times.lateness))
+    future = pc.greater(happened, pc.add(at, pin.times.skew))
     reason = pc.if_else(pc.fill_null(future, False), "future", "late")
     if floor is not None:
         behind = pc.less(at, floor)
@@ -133,16 +131,11 @@ def side_rows(judged: Judged, pin: SourcePin, source: str, columns: list[str]) -
     assert judged.reason is not None
     chosen = pc.invert(judged.on_time)
     rows = judged.rows.filter(chosen)
-
-    def position(column: str | None, kind: pa.DataType) -> pa.Array:
-        return rows.column(column).cast(kind) if column else pa.nulls(len(rows), kind)
-
     return pa.RecordBatch.from_arrays(
         [
             pa.repeat(pa.scalar(source), len(rows)),
             judged.reason,
-            position(pin.partition, pa.int32()),
-            position(pin.offset, pa.int64()),
+            *positions(rows, pin),
             judged.ingest.filter(chosen),
             judged.event.filter(chosen),
             pa.array(row_texts(rows, columns), pa.string()),

@@ -7,13 +7,12 @@ The driver and the operator's commands write it, every source reads it before ea
 from __future__ import annotations
 
 import fcntl
-import json
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from tidemill.runfolder.folder import CONTROL, CONTROL_LOCK
-from tidemill.storage.location import Location
+from tidemill.storage.location import Location, Place
 
 
 @dataclass(frozen=True)
@@ -29,24 +28,24 @@ class Control:
     grown: bool = False  # its driver left because records have new fields: another run goes on
 
 
-def read_control(folder: Path) -> Control:
+def read_control(folder: Place) -> Control:
     """The control in force; without a file, everything is released."""
-    try:
-        return Control(**json.loads((Location.of(folder) / CONTROL).read_text()))
-    except FileNotFoundError:
-        return Control()
+    return Control(**((Location.of(folder) / CONTROL).read_json() or {}))
 
 
 def update_control(folder: Path, **changes: Any) -> Control:
-    """Change parts of the control; writers take turns, a reader sees the old or the new one."""
+    """Change parts of the control; a reader sees the old or the new one.
+
+    Writers take turns by a lock, so ``folder`` is on a disk of this machine.
+    """
     with (folder / CONTROL_LOCK).open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         control = replace(read_control(folder), **changes)
-        (Location.of(folder) / CONTROL).write(json.dumps(asdict(control)))
+        (Location.of(folder) / CONTROL).write_json(asdict(control))
     return control
 
 
-def read_released(folder: Path, source: str) -> int | None:
+def read_released(folder: Place, source: str) -> int | None:
     """How far one source may read, or None if nothing holds it."""
     control = read_control(folder)
     if control.paused or control.cancelled or control.stopping:

@@ -13,14 +13,13 @@ from pathlib import Path
 from tidemill.errors import RunError
 from tidemill.planning.offsets import Offset
 from tidemill.runfolder.folder import SLICES
-from tidemill.storage.location import Location
+from tidemill.storage.location import Location, Place
 
 
 class DecidedSlices:
     """The decided slices of one source of one run: a file per slice, named by its start."""
 
-    def __init__(self, run: Path, source: str) -> None:
-        """``run`` is the run's folder."""
+    def __init__(self, run: Place, source: str) -> None:
         self.folder = Location.of(run) / SLICES / source
 
     def after(self, frontier: int) -> Offset | None:

@@ -1,8 +1,21 @@
-"""A run on disk: the name of every file that a run keeps beside its tables.
+"""A run's folder: the name of every file that a run keeps beside its tables.
 
-What is locked and what Spark itself writes lies on a disk of the driver's machine. Everything else
-is read and written by its URI; ``storage.location`` says why.
-Executors get the locations of side files, fold state and the checkpoint, and no other.
+Every file is read and written by its URI through one handle (``storage.location.Location``). Only
+these must lie on a disk of the driver's machine; the functions that touch them take a ``Path``, all
+others take any ``Place``:
+
+- what is locked (the lease, the supervisor's watch, the lock of the control file): the lock is the
+  kernel's, which lets go of it when a process is killed;
+- what the first writer decides (decided slices, phases, reading lists; ``Location.write_first``):
+  a hard link fails if the name is taken, and Arrow has no such operation for other stores;
+- Spark's log and checkpoint, which Spark writes by itself. The checkpoint's offset log is read by
+  its URI, but its newest entry is synced, and a rewind removes Spark's own state, by the path;
+- what an archive keeps of a pinned table (``RunFolder.table``), which it reads again by itself.
+
+Because of the first two, ``home:`` is a local folder, and so is a run's folder in it. The registry
+of runs is a SQLite file beside the runs' folders, and no part of them. Executors get the locations
+of side files, fold state and the checkpoint, and no other: on a cluster only these must be reached
+from every machine.
 """
 
 from __future__ import annotations
@@ -22,7 +35,10 @@ LEASE = "lease"  # by the driver
 WATCH = "watch"  # by the supervisor
 CONTROL_LOCK = "control.lock"  # by whoever changes the control file
 # Written by the JVM.
+CHECKPOINT = "checkpoint"
 SPARK_LOG = "spark.log"
+SPARK_OFFSETS = "offsets"  # in the checkpoint: a file per batch that was begun
+SPARK_COMMITS = "commits"  # in the checkpoint: a file per batch that is committed
 SPARK_STATE = "state"  # of Spark's own operators, in the checkpoint
 # Written whole.
 MANIFEST = "manifest.json"
@@ -30,13 +46,22 @@ CONTROL = "control.json"  # how far sources may read
 JOURNAL = "journal.json"  # the batches that a rewound run repeats
 JVM = "jvm.json"  # of the last driver
 SENT = "topics.json"  # the last batch whose messages are all in the topics
+JUDGEMENT = "judgement.json"  # what became of the run's expectations
 LAG = "lag.{source}.json"  # how far a live source is behind its log
 NEXT_TIMES = "next.{source}.json"  # when the next row of each of its partitions came
 # Decisions: the first writer's holds.
-FIRST_PHASES = "phases.json"  # the only file of earlier versions
 PHASES = "phases-{number}.json"  # where sources go: more history, or the live log
 SLICES = "slices"  # a folder per source, a file per decided slice
 READING_LISTS = "requests"  # a folder per source, a file per slice of a feed
+# Written whole by executors, and by the driver for the schemas of pinned tables.
+ARROW = ".arrow"
+SIDE_SLICE = "{source}/{start}-{end}"  # below RunFolder.side: a file per task of a slice
+STATE_VERSION = "{operator}/{batch:09d}"  # below RunFolder.state: a file per bucket of keys
+
+
+def numbered(folder: str, number: int) -> str:
+    """The Arrow file of one task in a SIDE_SLICE, or of one bucket in a STATE_VERSION."""
+    return f"{folder}/{number:05d}{ARROW}"
 
 
 def new_run_id(now: datetime) -> str:
@@ -65,7 +90,7 @@ class RunFolder:
     @property
     def checkpoint(self) -> Path:
         """Spark's checkpoint: its offset and commit logs (``runfolder.offset_log``), its state."""
-        return self.path / "checkpoint"
+        return self.path / CHECKPOINT
 
     @property
     def side(self) -> str:

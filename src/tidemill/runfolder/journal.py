@@ -7,13 +7,11 @@ batch without rows is in it too: all sources say that nothing is new, and Spark 
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict, dataclass
-from pathlib import Path
 
-from tidemill.runfolder.folder import JOURNAL, RunFolder
+from tidemill.runfolder.folder import CHECKPOINT, JOURNAL
 from tidemill.runfolder.offset_log import last_batch
-from tidemill.storage.location import Location
+from tidemill.storage.location import Location, Place
 
 
 @dataclass(frozen=True)
@@ -21,33 +19,27 @@ class Repeat:
     """A batch that will run again."""
 
     ends: dict[str, int]  # the frontier of each source
-    watermark: int | None  # Spark's, ms; None: an earlier version did not note it
+    watermark: int | None  # Spark's, ms; None: the batch had none
 
 
-def write_journal(folder: Path, repeats: dict[int, Repeat]) -> None:
+def write_journal(folder: Place, repeats: dict[int, Repeat]) -> None:
     """Keep what batches were that will run again. Driver, at rewind."""
     value = {str(batch): asdict(found) for batch, found in sorted(repeats.items())}
-    (Location.of(folder) / JOURNAL).write(json.dumps(value))
+    (Location.of(folder) / JOURNAL).write_json(value)
 
 
-def read_repeats(folder: Path) -> dict[int, Repeat]:
+def read_repeats(folder: Place) -> dict[int, Repeat]:
     """The batches to repeat; empty for a run that was never rewound."""
-    try:
-        value = json.loads((Location.of(folder) / JOURNAL).read_text())
-    except FileNotFoundError:
-        return {}
-    return {
-        int(batch): Repeat(**found) if "ends" in found else Repeat(found, None)
-        for batch, found in value.items()
-    }
+    value = (Location.of(folder) / JOURNAL).read_json() or {}
+    return {int(batch): Repeat(**found) for batch, found in value.items()}
 
 
-def read_journal(folder: Path) -> dict[int, dict[str, int]]:
+def read_journal(folder: Place) -> dict[int, dict[str, int]]:
     """The ends to repeat, by batch and source."""
     return {batch: found.ends for batch, found in read_repeats(folder).items()}
 
 
-def repeated_end(folder: Path, source: str) -> int | None:
+def repeated_end(folder: Place, source: str) -> int | None:
     """Where the batch that is about to be made ended when it first ran, if it did.
 
     The batch is the one after the last in the offset log: Spark asks for its end before it writes
@@ -56,5 +48,4 @@ def repeated_end(folder: Path, source: str) -> int | None:
     journal = read_journal(folder)
     if not journal:
         return None
-    following = last_batch(RunFolder(folder).checkpoint) + 1
-    return journal.get(following, {}).get(source)
+    return journal.get(last_batch(Location.of(folder) / CHECKPOINT) + 1, {}).get(source)

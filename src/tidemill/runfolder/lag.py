@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import time
 from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
 
 from tidemill.runfolder.folder import LAG, NEXT_TIMES
-from tidemill.storage.location import Location
+from tidemill.storage.location import Location, Place
 
 
 @dataclass(frozen=True)
@@ -46,34 +44,34 @@ class Lag:
         return {number: max(0, ages[number]) if rows else 0 for number, rows in self.rows.items()}
 
 
-def write_lag(run: Path, source: str, lag: Lag) -> None:
+def write_lag(run: Place, source: str, lag: Lag) -> None:
     """Tell `status` where a source stands; a note, not a decision."""
-    _place(run, LAG, source).write(json.dumps(asdict(lag)))
+    _place(run, LAG, source).write_json(asdict(lag))
 
 
-def _place(run: Path, name: str, source: str) -> Location:
+def _place(run: Place, name: str, source: str) -> Location:
     return Location.of(run) / name.format(source=source)
 
 
-def write_times(run: Path, source: str, reached: int, times: dict[str, int]) -> None:
+def write_times(run: Place, source: str, reached: int, times: dict[str, int]) -> None:
     """Tell `status` when the first row of each partition came that is not before ``reached``."""
-    _place(run, NEXT_TIMES, source).write(json.dumps({"reached": reached, "times": times}))
+    _place(run, NEXT_TIMES, source).write_json({"reached": reached, "times": times})
 
 
-def with_times(run: Path, source: str, lag: Lag) -> Lag:
+def with_times(run: Place, source: str, lag: Lag) -> Lag:
     """The lag with what :func:`write_times` said, if a rewind did not lead back before it.
 
     A row that was read since counts no more: it is older than what the source has reached.
     """
     try:
-        found = json.loads(_place(run, NEXT_TIMES, source).read_text())
+        found = _place(run, NEXT_TIMES, source).read_json()
         known = dict(found["times"]) if found["reached"] <= lag.reached else {}
-    except (FileNotFoundError, ValueError, TypeError, KeyError):
+    except (ValueError, TypeError, KeyError):
         return lag
     return replace(lag, times={**known, **lag.times})
 
 
-def write_waiting(run: Path, source: str, frontier: int, why: str) -> None:
+def write_waiting(run: Place, source: str, frontier: int, why: str) -> None:
     """Tell `status` that a source cannot be read now, and since when that is so."""
     now, known = time.time_ns() // 1_000, read_lag(run, source)
     since = now if known is None or known.since is None else known.since
@@ -81,15 +79,15 @@ def write_waiting(run: Path, source: str, frontier: int, why: str) -> None:
     write_lag(run, source, Lag(now, frontier, rows, waiting=why, since=since))
 
 
-def is_due(run: Path, source: str, pause: int) -> bool:
+def is_due(run: Place, source: str, pause: int) -> bool:
     """Whether the last look, by whichever use of the source, is at least a pause (µs) ago."""
     known = read_lag(run, source)
     return known is None or not 0 <= time.time_ns() // 1_000 - known.at < pause
 
 
-def read_lag(run: Path, source: str) -> Lag | None:
+def read_lag(run: Place, source: str) -> Lag | None:
     """What :func:`write_lag` last said."""
     try:
-        return Lag(**json.loads(_place(run, LAG, source).read_text()))
-    except (FileNotFoundError, ValueError, TypeError):
+        return Lag(**_place(run, LAG, source).read_json())
+    except (ValueError, TypeError):  # there is none, or it is not ours
         return None

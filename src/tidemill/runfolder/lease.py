@@ -7,7 +7,6 @@ for seconds and might still commit: a new driver waits until that process is gon
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import secrets
 import time
@@ -121,27 +120,24 @@ def is_watched(folder: Path) -> bool:
 def _is_locked(path: Path) -> bool:
     try:
         with path.open("r+") as file:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return not _locked(file, patience=0.0)
     except FileNotFoundError:
         return False
-    except BlockingIOError:
-        return True
-    return False
 
 
 def record_jvm(folder: Path, pid: int) -> None:
     """Say which JVM works for this run, before it may write anything."""
     process = psutil.Process(pid)
     known = {"pid": pid, "started": process.create_time()}
-    (Location.of(folder) / JVM).write(json.dumps(known))
+    (Location.of(folder) / JVM).write_json(known)
 
 
 def _await_old_jvm(folder: Path, run: str) -> None:
     try:
-        known = json.loads((Location.of(folder) / JVM).read_text())
-    except (FileNotFoundError, ValueError):
+        known = (Location.of(folder) / JVM).read_json()
+    except ValueError:
         return
-    if known["pid"] == _own_jvm():
+    if known is None or known["pid"] == _own_jvm():
         return
     deadline = time.monotonic() + _PATIENCE
     while _lives(known["pid"], known["started"]):

@@ -7,22 +7,29 @@ other, each written whole before any source can act on it.
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from dataclasses import dataclass
 
-from tidemill.planning.manifest import HistoryPhase, Manifest, phase_from
-from tidemill.runfolder.folder import FIRST_PHASES, PHASES, RunFolder
+from tidemill.jsonvalue import JsonValue, dump_json, load_json
+from tidemill.planning.manifest import HistoryPhase, Manifest
+from tidemill.runfolder.folder import CHECKPOINT, PHASES
 from tidemill.runfolder.offset_log import latest_entry
-from tidemill.storage.location import Location
+from tidemill.storage.location import Location, Place
 
 
 @dataclass(frozen=True)
-class Extension:
+class Extension(JsonValue):
     """One more phase of history for every source."""
 
     boundaries: tuple[int, ...]
     phases: dict[str, HistoryPhase]
+
+
+@dataclass(frozen=True)
+class _Decided(JsonValue):
+    """What was decided since the manifest, as the file keeps it."""
+
+    extensions: tuple[Extension, ...]
+    switched: bool
 
 
 @dataclass(frozen=True)
@@ -36,7 +43,7 @@ class HistoryPhases:
     @property
     def is_live(self) -> bool:
         """Whether sources go on with the live log when they are through with history."""
-        return not self.manifest.ends and (self.switched or not self.has_history)
+        return not self.manifest.times.ends and (self.switched or not self.has_history)
 
     @property
     def decisions(self) -> int:
@@ -46,7 +53,7 @@ class HistoryPhases:
     @property
     def has_history(self) -> bool:
         """Whether the run begins with history."""
-        return len(self.manifest.boundaries) > 1
+        return len(self.manifest.times.boundaries) > 1
 
     def phases(self, source: str) -> list[HistoryPhase]:
         """The source's phases of history in order; empty for a run that has an end."""
@@ -59,8 +66,8 @@ class HistoryPhases:
         """The frontiers of the source that are planned."""
         phases = self.phases(source)
         if not phases:
-            return self.manifest.frontiers
-        lists = [self.manifest.boundaries, *(found.boundaries for found in self.extensions)]
+            return self.manifest.times.frontiers
+        lists = [self.manifest.times.boundaries, *(found.boundaries for found in self.extensions)]
         edges = [lists[0][0]]
         for boundaries, phase in zip(lists, phases, strict=True):
             edges += [b for b in phase.boundaries or boundaries if edges[-1] < b < phase.seam]
@@ -76,57 +83,43 @@ class HistoryPhases:
         """Where each source leaves history, as far as it is decided."""
         return {source: self.frontiers(source)[-1] for source in self.manifest.sources}
 
-    def room(self, run: Path, source: str, frontier: int) -> int:
+    def room(self, run: Place, source: str, frontier: int) -> int:
         """How wide the next live slice may be (µs): no source runs far ahead of another."""
-        widest = self.manifest.misalignment
+        widest = self.manifest.times.misalignment
         others = [name for name in self.manifest.sources if name != source]
-        entry = latest_entry(RunFolder(run).checkpoint) if others else None
+        entry = latest_entry(Location.of(run) / CHECKPOINT) if others else None
         if entry is None:
             return widest
-        begun = {name: found[0] for name, found in self._starts().items()}
-        slowest = min(min(entry.frontiers.get(name, (begun[name],))) for name in others)
-        return max(0, min(widest, slowest + widest - frontier))
-
-    def _starts(self) -> dict[str, tuple[int, ...]]:
-        return {source: self.frontiers(source) for source in self.manifest.sources}
+        at = (entry.frontiers.get(name, self.frontiers(name)[:1]) for name in others)
+        return max(0, min(widest, min(map(min, at)) + widest - frontier))
 
 
-def read_phases(run: Path, manifest: Manifest) -> HistoryPhases:
+def read_phases(run: Place, manifest: Manifest) -> HistoryPhases:
     """The phases as they are now: the last decision has all that were made before it."""
-    history = _read(Location.of(run) / FIRST_PHASES, manifest) or HistoryPhases(manifest)
+    history = HistoryPhases(manifest)
     while (found := _read(_place(run, history.decisions + 1), manifest)) is not None:
         history = found
     return history
 
 
-def write_phases(run: Path, history: HistoryPhases) -> HistoryPhases:
+def write_phases(run: Place, history: HistoryPhases) -> HistoryPhases:
     """Put a decision in force; returns the phases that hold.
 
     The driver alone decides. A decision is made once: where a driver that woke up late decides
     what its successor has decided already, the successor's decision holds.
     """
-    value = {
-        "extensions": [asdict(extension) for extension in history.extensions],
-        "switched": history.switched,
-    }
-    _place(run, history.decisions).write_first(json.dumps(value))
+    decided = _Decided(history.extensions, history.switched)
+    _place(run, history.decisions).write_first(dump_json(decided))
     return read_phases(run, history.manifest)
 
 
-def _place(run: Path, number: int) -> Location:
+def _place(run: Place, number: int) -> Location:
     return Location.of(run) / PHASES.format(number=number)
 
 
 def _read(place: Location, manifest: Manifest) -> HistoryPhases | None:
     try:
-        value = json.loads(place.read_text())
+        decided = load_json(_Decided, place.read_text())
     except FileNotFoundError:
         return None
-    extensions = tuple(
-        Extension(
-            tuple(found["boundaries"]),
-            {source: phase_from(phase) for source, phase in found["phases"].items()},
-        )
-        for found in value["extensions"]
-    )
-    return HistoryPhases(manifest, extensions, value["switched"])
+    return HistoryPhases(manifest, decided.extensions, decided.switched)

@@ -11,12 +11,14 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass, fields
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
 
 from tidemill.errors import RunError, nearest
+from tidemill.planning.judging.expectations import RowCounts
+from tidemill.planning.judging.hourly import HourOfBatches
 
 _SCHEMA = """
 create table if not exists runs (
@@ -55,6 +57,10 @@ class RunState(StrEnum):
     FAILED = "failed"
     CANCELLED = "cancelled"
     FINISHED = "finished"
+
+
+OVER = (RunState.FINISHED, RunState.CANCELLED)
+"""States of a run that does not go on."""
 
 
 @dataclass(frozen=True)
@@ -173,20 +179,28 @@ class Registry:
                 (run, pipeline, mode, RunState.PLANNED, _now()),
             )
             connection.execute("delete from names where run = ?", (follows,))
-            if name is not None:
-                _require_unused(connection, name)
-                connection.execute("insert into names (name, run) values (?, ?)", (name, run))
+            if name is None:
+                return
+            found = connection.execute("select run from names where name = ?", (name,)).fetchone()
+            if found is not None:
+                raise RunError(
+                    f"the name {name!r} is that of the run {found[0]}",
+                    fix="start the same command again, or choose another --name",
+                )
+            connection.execute("insert into names (name, run) values (?, ?)", (name, run))
+
+    def _execute(self, statement: str, *values: object) -> list[sqlite3.Row]:
+        with self._connect() as connection:
+            return connection.execute(statement, values).fetchall()
 
     def named(self, name: str) -> str | None:
         """The run that has this name, if there is one."""
-        with self._connect() as connection:
-            row = connection.execute("select run from names where name = ?", (name,)).fetchone()
-        return None if row is None else str(row[0])
+        found = self._execute("select run from names where name = ?", name)
+        return str(found[0][0]) if found else None
 
     def unname(self, run: str) -> None:
         """The run's name is free for another."""
-        with self._connect() as connection:
-            connection.execute("delete from names where run = ?", (run,))
+        self._execute("delete from names where run = ?", run)
 
     def remove(self, run: str) -> None:
         """Forget a run that could not be begun."""
@@ -196,21 +210,17 @@ class Registry:
 
     def set_state(self, run: str, state: RunState, error: str | None = None) -> None:
         """Move a run to another state; started and finished follow from it."""
-        with self._connect() as connection:
-            connection.execute(
-                "update runs set state = ?, error = ?,"
-                " started = case when ? = 'running' then coalesce(started, ?) else started end,"
-                " finished = case when ? in ('running', 'planned') then null else ? end"
-                " where run = ?",
-                (state, error, state, _now(), state, _now(), run),
-            )
+        self._execute(
+            "update runs set state = ?, error = ?,"
+            " started = case when ? = 'running' then coalesce(started, ?) else started end,"
+            " finished = case when ? in ('running', 'planned') then null else ? end"
+            " where run = ?",
+            *(state, error, state, _now(), state, _now(), run),
+        )
 
     def add_seconds(self, run: str, seconds: float) -> None:
         """Time spent on the run by one driver; a resumed run adds up."""
-        with self._connect() as connection:
-            connection.execute(
-                "update runs set seconds = seconds + ? where run = ?", (seconds, run)
-            )
+        self._execute("update runs set seconds = seconds + ? where run = ?", seconds, run)
 
     def record_batch(self, run: str, record: BatchRecord) -> None:
         """Keep a batch's counts; a repeat of the batch replaces them."""
@@ -218,34 +228,40 @@ class Registry:
             connection.execute("begin immediate")
             _count(connection, run, record)
             connection.execute(
-                "insert or replace into batches (run, batch, frontier, watermark, on_time, late,"
-                " dead, out, suppressed, seconds, clock) values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                (
-                    run, record.batch, record.frontier, record.watermark, record.on_time,
-                    record.late, record.dead, record.out, record.suppressed, record.seconds,
-                    record.clock,
-                ),
-            )  # fmt: skip
+                f"insert or replace into batches (run, {_columns(BatchRecord)})"
+                f" values (?{', ?' * len(fields(BatchRecord))})",
+                (run, *astuple(record)),
+            )
             _forget(connection, run)
 
     def newest_batch(self, run: str) -> tuple[int, int] | None:
         """The number and the frontier of the run's last batch; None before its first."""
+        found = self._execute(
+            "select batch, frontier from batches where run = ? order by batch desc limit 1", run
+        )
+        return (found[0][0], found[0][1]) if found else None
+
+    def hours(self, run: str, length: int, output: str) -> list[HourOfBatches]:
+        """The counts of the batches that are kept, by stretches of this length of ingest time (µs).
+
+        Rows written are counted for all outputs together, and said to be those of ``output``.
+        """
         with self._connect() as connection:
-            row = connection.execute(
-                "select batch, frontier from batches where run = ? order by batch desc limit 1",
-                (run,),
-            ).fetchone()
-        return None if row is None else (row[0], row[1])
+            rows = connection.execute(
+                "select min(batch), max(frontier), sum(on_time + late + dead), sum(late),"
+                " sum(dead), sum(out) from batches where run = ?"
+                " group by (frontier - 1) / ? order by 1",
+                (run, length),
+            ).fetchall()
+        return [
+            HourOfBatches(first, frontier, RowCounts(read, late, dead, {output: out}))
+            for first, frontier, read, late, dead, out in rows
+        ]
 
     def totals(self, run: str) -> RunTotals:
         """The sums over all committed batches."""
-        with self._connect() as connection:
-            row = connection.execute(
-                "select batches, frontier, watermark, on_time, late, dead, out, suppressed, clock"
-                " from totals where run = ?",
-                (run,),
-            ).fetchone()
-        return RunTotals(*row) if row else RunTotals()
+        found = self._execute(f"select {_columns(RunTotals)} from totals where run = ?", run)
+        return RunTotals(*found[0]) if found else RunTotals()
 
     def get(self, run: str) -> RunRecord:
         """One run, by its id or its name; an unknown one is an error with the nearest."""
@@ -261,12 +277,9 @@ class Registry:
         return self._select("order by created, run")
 
     def _select(self, which: str, *values: str) -> list[RunRecord]:
-        with self._connect() as connection:
-            rows = connection.execute(
-                "select run, pipeline, mode, state, created, started, finished, error, seconds,"
-                f" name from runs left join names using (run) {which}",
-                values,
-            ).fetchall()
+        rows = self._execute(
+            f"select {_columns(RunRecord)} from runs left join names using (run) {which}", *values
+        )
         return [RunRecord(**{**dict(row), "state": RunState(row["state"])}) for row in rows]
 
 
@@ -291,17 +304,17 @@ def _count(connection: sqlite3.Connection, run: str, record: BatchRecord) -> Non
         return  # its row was removed, its counts are in
     new = [getattr(record, name) for name in _COUNTED]
     changes = new if old is None else [now - before for now, before in zip(new, old, strict=True)]
+    added = ", ".join(f"{name} = {name} + ?" for name in _COUNTED)
     connection.execute(
         "update totals set batches = batches + ?, frontier = max(coalesce(frontier, ?), ?),"
-        f" watermark = max(coalesce(watermark, ?), ?), {_added(_COUNTED)} where run = ?",
-        (
-            int(old is None), *[record.frontier] * 2, *[record.watermark] * 2, *changes, run
-        ),
-    )  # fmt: skip
+        f" watermark = max(coalesce(watermark, ?), ?), {added} where run = ?",
+        (int(old is None), *[record.frontier] * 2, *[record.watermark] * 2, *changes, run),
+    )
 
 
-def _added(names: tuple[str, ...]) -> str:
-    return ", ".join(f"{name} = {name} + ?" for name in names)
+def _columns(kind: type[BatchRecord | RunTotals | RunRecord]) -> str:
+    """The columns of a table that hold the fields of a record, in the same order."""
+    return ", ".join(field.name for field in fields(kind))
 
 
 def _forget(connection: sqlite3.Connection, run: str) -> None:
@@ -341,15 +354,6 @@ def _count_again(connection: sqlite3.Connection) -> None:
     )
     for row in connection.execute("select run from totals").fetchall():
         _forget(connection, row[0])
-
-
-def _require_unused(connection: sqlite3.Connection, name: str) -> None:
-    row = connection.execute("select run from names where name = ?", (name,)).fetchone()
-    if row is not None:
-        raise RunError(
-            f"the name {name!r} is that of the run {row[0]}",
-            fix="start the same command again, or choose another --name",
-        )
 
 
 def _now() -> str:

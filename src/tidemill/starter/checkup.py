@@ -6,19 +6,16 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import psutil
 
+from tidemill.config.loader import LoadedConfig
 from tidemill.errors import TidemillError
 from tidemill.runtime.spark.session import build_session, find_java
-
-if TYPE_CHECKING:
-    from tidemill.config.loader import LoadedConfig
 
 _GIB = 1024**3
 _LITTLE_DISK = 2 * _GIB
@@ -34,10 +31,6 @@ class Finding:
     found: str
     fix: str = ""
 
-    def to_json(self) -> dict[str, Any]:
-        """As ``doctor --json`` prints it."""
-        return asdict(self)
-
 
 def examine(config: Path, start_spark: bool) -> list[Finding]:
     """Check everything; every problem becomes a finding, and no error is raised."""
@@ -50,7 +43,7 @@ def examine(config: Path, start_spark: bool) -> list[Finding]:
     if not config.exists():
         fix = "run 'tidemill init' in an empty folder, or say --config FILE"
         return [*findings, _disk(Path()), Finding("yaml", False, f"there is no {config}", fix)]
-    from tidemill.config import load_config
+    from tidemill.config.loader import load_config
 
     try:
         loaded = load_config(config)
@@ -58,11 +51,14 @@ def examine(config: Path, start_spark: bool) -> list[Finding]:
         problem = Finding("yaml", False, f"{error.where}: {error.message}", error.fix)
         return [*findings, _disk(config.parent), problem]
     findings += [_disk(loaded.base), Finding("yaml", True, str(loaded.path))]
-    return [*findings, *(_without_secrets(finding, loaded) for finding in _catalog(loaded))]
-
-
-def _without_secrets(finding: Finding, loaded: LoadedConfig) -> Finding:
-    return replace(finding, found=loaded.redact(finding.found), fix=loaded.redact(finding.fix))
+    redact = loaded.redact
+    return [
+        *findings,
+        *(
+            replace(each, found=redact(each.found), fix=redact(each.fix))
+            for each in _catalog(loaded)
+        ),
+    ]
 
 
 def _try(name: str, check: Callable[[], str]) -> Finding:
@@ -78,7 +74,7 @@ def _spark(start: bool) -> str:
     version = metadata.version("pyspark")
     if not start:
         return f"pyspark {version} (not started: --quick)"
-    from tidemill.config import SparkConfig
+    from tidemill.config.spark import SparkConfig
 
     spark = build_session(SparkConfig(master="local[1]"), 1, "doctor", log=Path(os.devnull))
     try:
@@ -92,13 +88,13 @@ def _spark(start: bool) -> str:
 def _memory() -> Finding:
     free = psutil.virtual_memory().available
     fix = "" if free > _LITTLE_MEMORY else "close other programs, or set spark: {memory: 1g}"
-    return Finding("memory", free > _LITTLE_MEMORY, f"{free / _GIB:.1f} GiB available", fix)
+    return Finding("memory", not fix, f"{free / _GIB:.1f} GiB available", fix)
 
 
 def _disk(folder: Path) -> Finding:
     free = shutil.disk_usage(folder.absolute()).free
     fix = "" if free > _LITTLE_DISK else "free space, or set home: and catalog.warehouse elsewhere"
-    return Finding("disk", free > _LITTLE_DISK, f"{free / _GIB:.1f} GiB free", fix)
+    return Finding("disk", not fix, f"{free / _GIB:.1f} GiB free", fix)
 
 
 def _catalog(loaded: LoadedConfig) -> Iterator[Finding]:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from tidemill.config import load_config
+from tidemill.config.loader import load_config
 from tidemill.connectors.sinks.iceberg.tables import ensure_table
 from tidemill.errors import ConfigError
 from tidemill.iceberg.catalog import open_catalog
@@ -23,15 +23,15 @@ _PARTITIONS = 3
 _START = datetime(2026, 1, 1, tzinfo=UTC)
 _TIME = pa.timestamp("us", "UTC")
 _SCHEMA = pa.schema(
-    [
-        pa.field("account_id", pa.int64()),
-        pa.field("show_id", pa.int64()),
-        pa.field("seconds", pa.int64()),
-        pa.field("event_ts", _TIME),
-        pa.field("ingest_ts", _TIME),
-        pa.field("kafka_partition", pa.int32()),
-        pa.field("kafka_offset", pa.int64()),
-    ]
+    {
+        "account_id": pa.int64(),
+        "show_id": pa.int64(),
+        "seconds": pa.int64(),
+        "event_ts": _TIME,
+        "ingest_ts": _TIME,
+        "kafka_partition": pa.int32(),
+        "kafka_offset": pa.int64(),
+    }
 )
 
 
@@ -47,13 +47,7 @@ class Starter:
 
 def write_starter(folder: Path) -> Starter:
     """Write the project; refuses a folder that holds one already."""
-    for name in _FILES:
-        if (folder / name).exists():
-            raise ConfigError(
-                f"there is a {name} already",
-                where=str(folder.absolute()),
-                fix="run 'tidemill init' in an empty folder, or 'tidemill init FOLDER'",
-            )
+    refuse_existing(folder)
     folder.mkdir(parents=True, exist_ok=True)
     for name in _FILES:
         shutil.copyfile(Path(__file__).with_name(name), folder / name)
@@ -65,27 +59,33 @@ def write_starter(folder: Path) -> Starter:
     return Starter(folder, _ROWS, show_instant(_START), end)
 
 
+def refuse_existing(folder: Path) -> None:
+    """Nothing that is there is overwritten."""
+    for name in _FILES:
+        if (folder / name).exists():
+            raise ConfigError(
+                f"there is a {name} already",
+                where=str(folder.absolute()),
+                fix="run 'tidemill init' in an empty folder, or 'tidemill init FOLDER'",
+            )
+
+
 def _day(chance: random.Random) -> list[pa.Table]:
     """A day and an hour of events, in six files, sorted by ingest time."""
     start, span = to_micros(_START), _HOURS * 3600 * SECOND
     ingests = sorted(start + int(chance.random() * span) for _ in range(_ROWS))
-    rows = []
-    for index, ingest in enumerate(ingests):
-        delay = int(chance.expovariate(1 / 90) * SECOND)
-        show = int(chance.paretovariate(0.9)) % 40
-        rows.append(
-            {
-                "account_id": chance.randrange(20_000),
-                "show_id": show,
-                "seconds": chance.randrange(30, 3_600),
-                "event_ts": ingest - delay,
-                "ingest_ts": ingest,
-                "kafka_partition": index % _PARTITIONS,
-                "kafka_offset": index // _PARTITIONS,
-            }
-        )
-    shape = pa.schema(
-        [pa.field(f.name, pa.int64() if f.type == _TIME else f.type) for f in _SCHEMA]
-    )
+    rows = [
+        {
+            "event_ts": ingest - int(chance.expovariate(1 / 90) * SECOND),
+            "show_id": int(chance.paretovariate(0.9)) % 40,
+            "account_id": chance.randrange(20_000),
+            "seconds": chance.randrange(30, 3_600),
+            "ingest_ts": ingest,
+            "kafka_partition": index % _PARTITIONS,
+            "kafka_offset": index // _PARTITIONS,
+        }
+        for index, ingest in enumerate(ingests)
+    ]
+    shape = pa.schema({f.name: pa.int64() if f.type == _TIME else f.type for f in _SCHEMA})
     table = pa.Table.from_pylist(rows, schema=shape).cast(_SCHEMA)
     return [table.slice(at, _ROWS // 6) for at in range(0, _ROWS, _ROWS // 6)]

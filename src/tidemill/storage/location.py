@@ -3,26 +3,19 @@
 The driver, Spark's source process and executors all read and write the files of a run through
 this handle, so that a file may lie on any filesystem that Arrow knows. Files on a local disk are
 read and written without Arrow, whose import takes longer than most of these files take to read.
-
-Four things must lie on a disk of the driver's machine:
-
-- what is locked (the lease, the supervisor's watch, the lock of the control file): the lock is the
-  kernel's, which lets go of it when a process is killed;
-- what the first writer decides (:meth:`Location.write_first`: decided slices, phases, reading
-  lists): a hard link fails if the name is taken, and Arrow has no such operation for other stores;
-- Spark's log, which log4j writes by itself;
-- Spark's checkpoint: Spark writes it by itself, and a rewind takes single entries out of it.
+``runfolder.folder`` says which of these files must lie on a local disk.
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import uuid
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import unquote_to_bytes, urlparse
 
 from tidemill.errors import RunError
@@ -41,7 +34,7 @@ class Location:
     name: str = ""
 
     @classmethod
-    def of(cls, place: Location | Path | str) -> Location:
+    def of(cls, place: Place) -> Location:
         """The location of a local path, or of a URI."""
         if isinstance(place, Location):
             return place
@@ -78,6 +71,13 @@ class Location:
         """All of a file of text."""
         return self.read().decode("utf-8")
 
+    def read_json(self) -> Any:
+        """The value of a JSON file; None if there is no such file."""
+        try:
+            return json.loads(self.read())
+        except FileNotFoundError:
+            return None
+
     def read_arrow(self) -> pa.Table:
         """All rows of an Arrow file."""
         import pyarrow as pa
@@ -101,6 +101,10 @@ class Location:
             draft.replace(path)
         if durable:
             sync(path.parent)
+
+    def write_json(self, value: object) -> None:
+        """Replace the file whole by a JSON value."""
+        self.write(json.dumps(value))
 
     def write_first(self, content: str | bytes) -> bool:
         """Write the file if there is none yet; False if another writer was first, whose file stays.
@@ -182,6 +186,10 @@ class Location:
 
         filesystem, base = fs.FileSystem.from_uri(self.root)
         return filesystem, f"{base}/{self.name}" if self.name else base
+
+
+Place: TypeAlias = Location | Path | str
+"""Anything that :meth:`Location.of` takes: a location, a local path, a URI."""
 
 
 def _bytes(content: str | bytes) -> bytes:

@@ -24,6 +24,7 @@ from pyiceberg.table.snapshots import Operation
 from pyiceberg.table.update.snapshot import _FastAppendFiles
 from pyiceberg.typedef import Record
 
+from tests.manifests import change, make_pin
 from tidemill.archive.rewriting import ReplaceFiles
 from tidemill.connectors.archives.contract import ArchiveReader
 from tidemill.connectors.archives.iceberg import IcebergReader
@@ -151,17 +152,15 @@ def delete_positions(table: Table, positions: dict[str, list[int]]) -> None:
 
 def pin_of(table: Table, **changes: object) -> SourcePin:
     """The table as it is now, pinned."""
-    pin = SourcePin(
+    pin = make_pin(
         stream="plays",
         archive=pin_table(".".join(table.name()), table.metadata),
         event_time="event",
         ingest_time="ingest",
-        lateness=0,
-        skew=0,
         columns=("id",),
     )
     own = {name: changes.pop(name) for name in ("kind", "location", "snapshot") if name in changes}
-    return replace(pin, archive=replace(pin.archive, **own), **changes)
+    return change(pin, archive=replace(pin.archive, **own), **changes)
 
 
 def reader_of(table: Table, wide: int = 5 * MINUTE, **changes: object) -> IcebergReader:

@@ -9,8 +9,10 @@ from typing import Any, Literal
 import pyarrow as pa
 import pytest
 
-from tidemill.config import kinds, load_config
+from tests.manifests import make_pin
+from tidemill.config import kinds
 from tidemill.config.archive import ARCHIVES
+from tidemill.config.loader import load_config
 from tidemill.connectors.archives.contract import Archive, ArchiveReader
 from tidemill.connectors.archives.opening import (
     archive_of,
@@ -88,7 +90,7 @@ def loaded(folder: Path):
 def test_an_archive_of_a_package_is_pinned_kept_and_read(tmp_path, installed):
     config = loaded(tmp_path)
     request = RunRequest("shows", TimeRange(BEGINNING, FOREVER))
-    pin = pin_source(config, None, "shows", "plays", request)
+    pin = pin_source(config, None, "plays", request)
     assert pin.archive == ArchivePin("tape", "shelf", 3)
     assert archive_of(pin.archive).describe(pin.archive) == "3 reels"
     assert config.config.streams["plays"].archive.examine(None, tmp_path, "") == "shelf, 3 reels"
@@ -136,6 +138,6 @@ def test_the_kinds_load_only_when_they_are_named():
 
 
 def test_a_pin_without_archive_is_a_log(tmp_path):
-    pin = SourcePin("plays", None, "e", "i", 0, 0, ())
+    pin = make_pin("plays")
     assert pin.location == "" and pin.snapshot is None
     assert ARCHIVES.find("iceberg").__name__ == "IcebergArchive"

@@ -5,7 +5,6 @@ import pickle
 import shutil
 import struct
 import sys
-from dataclasses import replace
 from datetime import date
 from pathlib import Path
 
@@ -28,6 +27,7 @@ from tests.connectors.archives.archives import (
     read_slices,
     shuffled,
 )
+from tests.manifests import change, make_pin
 from tidemill.connectors.archives.delta import DeltaArchive, DeltaReader
 from tidemill.connectors.archives.opening import keep_metadata, reopen_reader
 from tidemill.errors import ConfigError, PlanError, SourceError
@@ -42,16 +42,14 @@ NO_STATISTICS = {"delta.dataSkippingNumIndexedCols": "0"}
 
 def pin_of(folder: Path, version: int | None = None, **changes: object) -> SourcePin:
     archive = DeltaArchive(type="delta", path=str(folder), ingest_time="ingest", version=version)
-    pin = SourcePin(
+    pin = make_pin(
         stream="plays",
         archive=archive.pin(None, Path("/"), WHERE),
         event_time="event",
         ingest_time="ingest",
-        lateness=0,
-        skew=0,
         columns=("id",),
     )
-    return replace(pin, **changes)
+    return change(pin, **changes)
 
 
 def reader_of(folder: Path, version: int | None = None, **changes: object) -> DeltaReader:

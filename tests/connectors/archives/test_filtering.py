@@ -1,6 +1,5 @@
 """A filter on live rows chooses exactly the rows that the archive's scan chooses."""
 
-from dataclasses import replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
 
@@ -10,12 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.connectors.archives.archives import open_local
+from tests.manifests import change, make_pin
 from tidemill.connectors.archives.filtering import RowFilter
 from tidemill.connectors.archives.iceberg import parse_filter
 from tidemill.connectors.archives.opening import LogColumns
 from tidemill.connectors.sinks.iceberg.tables import ensure_table
 from tidemill.errors import PlanError
-from tidemill.planning.manifest import LivePin, SourcePin
+from tidemill.planning.manifest import LivePin
 from tidemill.rows.columns import spark_schema
 
 SCHEMA = pa.schema(
@@ -94,11 +94,11 @@ def test_so_are_those_of_several_filters(table, parts, join):
 def test_a_log_without_history_is_planned_with_a_filter_that_fits():
     form = {"kind": "json", "columns": "name string, n long"}
     live = LivePin("kafka", "t", 0, 1, 0, format=form)
-    pin = SourcePin("plays", None, "e", "i", 0, 0, (), live=live, where="name = 'DE'")
+    pin = make_pin("plays", live=live, where="name = 'DE'")
     LogColumns(pin).verify()
-    LogColumns(replace(pin, where="i is not null and _reason is null")).verify()
+    LogColumns(change(pin, where="i is not null and _reason is null")).verify()
     with pytest.raises(PlanError, match="names the column 'nam'"):
-        LogColumns(replace(pin, where="nam = 'DE'")).verify()
+        LogColumns(change(pin, where="nam = 'DE'")).verify()
 
 
 def test_a_filter_that_does_not_fit_is_an_error_with_the_nearest_column():

@@ -1,6 +1,5 @@
 import os
 import pickle
-from dataclasses import replace
 from operator import itemgetter
 
 import pyarrow as pa
@@ -21,11 +20,12 @@ from tests.connectors.archives.archives import (
     read_slices,
     shuffled,
 )
+from tests.manifests import change, make_pin
 from tidemill.connectors.archives.folder import list_files
 from tidemill.connectors.archives.parquet import ParquetArchive, ParquetReader, folder_keys
 from tidemill.connectors.pieces import Piece
 from tidemill.errors import PlanError, SourceError
-from tidemill.planning.manifest import ArchivePin, SourcePin
+from tidemill.planning.manifest import ArchivePin
 
 END = START + HOUR
 COLUMNS = ("id", "ingest", "event")
@@ -35,18 +35,16 @@ ROWS = make_rows(240)
 
 def reader_of(folder, **changes):
     location = folder.as_uri()
-    pin = SourcePin(
+    pin = make_pin(
         stream="plays",
         archive=ArchivePin(
             "parquet", location, facts={"files": list_files(location, "stream plays", SUFFIXES)}
         ),
         event_time="event",
         ingest_time="ingest",
-        lateness=0,
-        skew=0,
         columns=("id",),
     )
-    return ParquetReader(replace(pin, **changes))
+    return ParquetReader(change(pin, **changes))
 
 
 def write(rows, path, **options):
@@ -102,6 +100,15 @@ def in_nanoseconds(folder):
     return ROWS
 
 
+def as_spark_writes(folder):
+    """The times are of a type that has no statistics."""
+    rows = make_rows(240, zone=None)
+    for at in range(0, 240, 60):
+        old = {"use_deprecated_int96_timestamps": True}
+        write(rows.slice(at, 60), folder / f"part-{at}.snappy.parquet", **old)
+    return rows
+
+
 def evolved(folder):
     """Columns come and go, widen, and stand in another order."""
     old = ROWS.slice(0, 120).drop_columns(["pairs"])
@@ -126,7 +133,7 @@ def with_marker_files(folder):
 
 LAYOUTS = (
     *(hive_folders, one_file, shuffled_files, without_zone, in_a_zone, in_nanoseconds, evolved),
-    with_marker_files,
+    *(with_marker_files, as_spark_writes),
 )
 
 
@@ -317,11 +324,13 @@ def test_a_file_without_statistics_is_named(tmp_path):
     assert "statistics" in raised.value.fix
 
 
-def test_rows_without_an_ingest_time_are_refused(tmp_path):
+@pytest.mark.parametrize("old", [False, True], ids=["statistics", "as_spark_writes"])
+def test_rows_without_an_ingest_time_are_refused(tmp_path, old):
     ingest = [None if n in (3, 50) else at for n, at in enumerate(ROWS.column("ingest"))]
     ingest = [at if at is None else at.as_py() for at in ingest]
     kind = ROWS.schema.field("ingest").type
-    write(ROWS.set_column(1, "ingest", pa.array(ingest, kind)), tmp_path / "a.parquet")
+    rows = ROWS.set_column(1, "ingest", pa.array(ingest, kind))
+    write(rows, tmp_path / "a.parquet", use_deprecated_int96_timestamps=old)
     with pytest.raises(SourceError, match="2 rows have no ingest") as raised:
         reader_of(tmp_path).extents(START, END)
     assert raised.value.where == "a.parquet"

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from hypothesis import strategies as st
 
-from tidemill.connectors.logs.kafka.log import LogState
+from tidemill.connectors.logs.kafka.topic import LogState
 from tidemill.types import MILLISECOND
 
 SLACK = 20 * MILLISECOND

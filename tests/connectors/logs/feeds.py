@@ -9,12 +9,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from tests.manifests import make_pin
 from tidemill.connectors.archives.opening import log_schema
 from tidemill.connectors.logs.contract import SlicesPlace
 from tidemill.connectors.logs.files.home import FeedPin
+from tidemill.connectors.logs.files.log import FileSlices
 from tidemill.connectors.logs.files.requests import Message
-from tidemill.connectors.logs.files.slices import FileSlices
-from tidemill.connectors.logs.kafka.log import LogState
+from tidemill.connectors.logs.kafka.topic import LogState
 from tidemill.planning.feed import EASE
 from tidemill.planning.manifest import LivePin, SourcePin
 from tidemill.planning.offsets import Offset
@@ -69,7 +70,7 @@ class Slices(FileSlices):
 
     def _messages(self, partition: int, start: int, end: int) -> list[Message]:
         records = list(enumerate(self.log.partitions[partition]))[start:end]
-        return [Message(partition, offset, at, value) for offset, (at, value) in records]
+        return [Message(at, partition, offset, value) for offset, (at, value) in records]
 
 
 def feed_pin(
@@ -93,7 +94,7 @@ def feed_pin(
         format=form,
         own=asdict(FeedPin(ingest_time, file_format, slack)),
     )
-    return SourcePin(
+    return make_pin(
         stream="views",
         archive=None,
         event_time="event_ts",

@@ -2,7 +2,6 @@
 
 import json
 import pickle
-from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -14,10 +13,12 @@ from tests.connectors.logs.feeds import (
     REQUESTS_SLACK,
     FakeTopic,
     Yard,
+    feed_pin,
     times,
     write_file,
 )
-from tidemill.connectors.logs.files.planning import first_reach
+from tests.manifests import change
+from tidemill.connectors.logs.files.log import FeedLog
 from tidemill.planning.plan import Beginning
 from tidemill.rows.verdict import CLOCK
 from tidemill.runfolder.lag import read_lag
@@ -30,15 +31,16 @@ def test_a_feed_begins_before_all_files_or_where_its_promise_allows():
     topic = FakeTopic()
     topic.ask({"uri": "a"})
     topic.clock += 60 * SECOND
-    state = topic.look()
-    assert first_reach(topic, state, Beginning.LATEST, SECOND, None) == 0
-    assert first_reach(topic, state, Beginning.EARLIEST, SECOND, None) == 0
-    assert (
-        first_reach(topic, state, Beginning.LATEST, SECOND, 10 * SECOND)
-        == topic.clock - 11 * SECOND
-    )
-    found = first_reach(topic, state, Beginning.EARLIEST, SECOND, 10 * SECOND)
-    assert found == BEGIN - 10 * SECOND
+
+    def first_frontier(begin, slack):
+        log = FeedLog(feed_pin(slack=slack), topic)
+        log.look()
+        return log.first_frontier(begin, clock=0)
+
+    assert first_frontier(Beginning.LATEST, None) == 0
+    assert first_frontier(Beginning.EARLIEST, None) == 0
+    assert first_frontier(Beginning.LATEST, 10 * SECOND) == topic.clock - 11 * SECOND
+    assert first_frontier(Beginning.EARLIEST, 10 * SECOND) == BEGIN - 10 * SECOND
 
 
 @pytest.mark.parametrize("form", FORMATS)
@@ -149,7 +151,7 @@ def test_requests_that_were_not_taken_hold_the_clock(tmp_path):
 def test_a_long_backlog_in_one_partition_does_not_let_another_overtake(
     tmp_path, monkeypatch, slack
 ):
-    monkeypatch.setattr("tidemill.connectors.logs.files.slices._MOST", 3)
+    monkeypatch.setattr("tidemill.connectors.logs.files.log._MOST", 3)
     yard = Yard(tmp_path, begin=BEGIN, partitions=2, slack=slack)
     for n in range(20):
         moment = yard.topic.clock - 59 * SECOND
@@ -211,7 +213,7 @@ def test_a_slice_is_read_again_as_it_was_decided(tmp_path):
 
 def test_a_filter_keeps_rows_but_never_hides_a_dead_request(tmp_path):
     yard = Yard(tmp_path)
-    yard.pin = replace(yard.pin, where="ingest_ts > '2026-01-01T00:00:01+00:00'")
+    yard.pin = change(yard.pin, where="ingest_ts > '2026-01-01T00:00:01+00:00'")
     yard.feed = yard.run("filtered")
     yard.ask("a.json", times(0, 1, 2, 3))
     yard.topic.ask({"uri": "gone.json"})

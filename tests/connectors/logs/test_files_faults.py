@@ -14,7 +14,7 @@ from tests.connectors.logs.feeds import (
     times,
     write_file,
 )
-from tidemill.connectors.logs.files import scan as filefed_scan
+from tidemill.connectors.logs.files import requests as looking
 from tidemill.connectors.logs.files.root import FoundFile
 from tidemill.errors import SourceError
 from tidemill.runfolder.lag import read_lag
@@ -49,6 +49,9 @@ BAD_REQUESTS = [
     (b'{"uri": "twice.csv"}', "the CSV header has the column 'id' twice"),
     (b'{"uri": "torn.json.gz"}', "the json file cannot be read"),
     (b'{"uri": "a\\u0000b.json"}', "is not a path"),
+    (b'{"uri": "\\udcff.json"}', "not a request: uri is not text"),
+    (b'{"uri": "s3://\\ud800/a.json"}', "not a request: uri is not text"),
+    (b'{"uri": "latin.json"}', "is not a path"),
     (b'{"uri": "../outside.json"}', "outside the root"),
     (b'{"uri": "/etc/hostname"}', "outside the root"),
     (b'{"uri": "file:///etc/hostname"}', "outside the root"),
@@ -69,6 +72,7 @@ def bad_files(yard):
     write_file(yard.folder / "outside.json", times(1))
     (files / "good.txt").write_text("x")
     (files / "folder.json").mkdir()
+    (files / "latin.json").symlink_to(os.fsdecode(b"\xff.json"))
     (files / "empty.parquet").touch()
     whole = write_file(files / "torn.parquet", times(*range(100))).read_bytes()
     (files / "torn.parquet").write_bytes(whole[:-20])
@@ -258,7 +262,7 @@ def test_a_file_that_is_being_written_is_waited_for(tmp_path, monkeypatch):
     yard = Yard(tmp_path)
     yard.ask("a.json", times(0))
     yard.later()
-    whole = filefed_scan.read_rows
+    whole = looking.read_rows
 
     def growing(*arguments):
         yield from whole(*arguments)
@@ -266,7 +270,7 @@ def test_a_file_that_is_being_written_is_waited_for(tmp_path, monkeypatch):
         with (yard.files / "a.json").open("a") as file:
             file.write('{"id": 1, "event_ts": "2026-01-01T00:00:01Z"}\n')
 
-    monkeypatch.setattr(filefed_scan, "read_rows", growing)
+    monkeypatch.setattr(looking, "read_rows", growing)
     assert not yard.feed.step()
     assert "is being written" in read_lag(yard.feed.run, "views").waiting
     monkeypatch.undo()

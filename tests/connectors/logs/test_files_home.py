@@ -2,7 +2,7 @@
 
 import json
 import re
-from dataclasses import asdict, replace
+from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 
@@ -11,18 +11,20 @@ import yaml
 from rich.console import Console
 
 from tidemill.cli.render import _show_source
-from tidemill.config import StreamConfig, load_config
+from tidemill.config.loader import load_config
+from tidemill.config.stream import StreamConfig
 from tidemill.connectors.archives.opening import log_schema
 from tidemill.connectors.logs.contract import live_home, open_log
 from tidemill.connectors.logs.files.home import FeedPin, FilesLive
 from tidemill.errors import ConfigError, PlanError
+from tidemill.jsonvalue import dump_json, load_json
 from tidemill.planning.feed import EASE
-from tidemill.planning.manifest import HistoryPhase, SourcePin, _source_pin
+from tidemill.planning.manifest import HistoryPhase, SourcePin
 from tidemill.planning.plan import Beginning
 from tidemill.planning.requests import run_request
 from tidemill.runfolder.folder import RunFolder
 from tidemill.runfolder.lag import Lag, write_lag
-from tidemill.runtime.driving.goals import is_past
+from tidemill.runtime.driving.driver import is_past
 from tidemill.runtime.plans.pinning import describe_source
 from tidemill.types import MILLISECOND, SECOND
 
@@ -55,7 +57,7 @@ def loaded(folder, source=None, lateness="4 s", **live):
 
 
 def pin(config, begin=Beginning.LATEST):
-    described = describe_source(config, "p", "views", run_request("p", None))
+    described = describe_source(config, "views", run_request("p", None))
     return live_home(config, "views").pin(config, described, begin, SECOND)
 
 
@@ -73,8 +75,8 @@ def test_a_feed_is_pinned_without_what_may_be_secret(tmp_path):
     config = loaded(tmp_path, slack="70 min", format="json", root="mock://secret@host/x")
     found = pin(config)
     assert FeedPin.of(found.live) == FeedPin("ingest_ts", "json", 70 * 60 * SECOND)
-    assert found.lateness == 4 * SECOND + EASE == 4 * SECOND + 2 * MILLISECOND
-    assert "secret" not in json.dumps(asdict(found))
+    assert found.times.lateness == 4 * SECOND + EASE == 4 * SECOND + 2 * MILLISECOND
+    assert "secret" not in dump_json(found)
     assert live_home(config, "views").settings(config, "views") == {
         "client": {"client.id": "x", "bootstrap.servers": "b:1"},
         "root": "mock://secret@host/x",
@@ -85,7 +87,7 @@ def test_a_feed_is_pinned_without_what_may_be_secret(tmp_path):
 def test_a_pin_is_read_back_as_it_was(tmp_path):
     found = pin(loaded(tmp_path, ingest_time="event"))
     assert FeedPin.of(found.live).ingest_time is None
-    assert _source_pin(json.loads(json.dumps(asdict(found)))) == found
+    assert load_json(SourcePin, dump_json(found)) == found
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.connectors.logs.fakelog import BEGIN, SLACK, FakeLog, Positions, Reader, events
+from tests.manifests import make_pin
 from tidemill.connectors.logs.contract import LogAway, SlicesPlace
-from tidemill.connectors.logs.kafka.planning import first_moment
-from tidemill.connectors.logs.kafka.slices import TopicSlices
+from tidemill.connectors.logs.kafka.log import TopicLog, TopicSlices
 from tidemill.errors import SourceError
 from tidemill.planning.manifest import LivePin, SourcePin
 from tidemill.planning.offsets import Offset
@@ -24,11 +24,21 @@ WIDE = 60 * SECOND
 
 
 def slices_of(folder: Path, log: FakeLog, max_rows: int = 500, trigger: int = 0) -> TopicSlices:
-    live = LivePin("kafka", "t", SLACK, max_rows, trigger, topic=log.topic)
-    pin = SourcePin("plays", None, "e", "i", 0, 0, (), live=live)
+    pin = pin_of(log, max_rows, trigger)
     found = TopicSlices(SlicesPlace(folder, "plays", pin, pa.schema([]), {"client": {}}, {}))
     found.__dict__["log"] = log
     return found
+
+
+def pin_of(log: FakeLog, max_rows: int = 500, trigger: int = 0) -> SourcePin:
+    live = LivePin("kafka", "t", SLACK, max_rows, trigger, topic=log.topic)
+    return make_pin("plays", live=live)
+
+
+def first_frontier(log: FakeLog, begin: Beginning) -> int:
+    topic = TopicLog(pin_of(log), log)  # type: ignore[arg-type]
+    topic.look()
+    return topic.first_frontier(begin, clock=0)
 
 
 def at(frontier: int, **positions: int) -> Offset:
@@ -218,11 +228,9 @@ def test_a_log_that_is_away_is_waited_for_and_status_says_since_when(tmp_path):
 
 def test_a_run_begins_now_or_with_the_first_row():
     log = grown()
-    state = log.look()
-    assert first_moment(log, state, Beginning.EARLIEST, SLACK) == BEGIN  # type: ignore[arg-type]
-    assert first_moment(log, state, Beginning.LATEST, SLACK) == state.clock - SLACK  # type: ignore[arg-type]
-    empty = FakeLog(partitions=[[], []])
-    assert first_moment(empty, empty.look(), Beginning.EARLIEST, SLACK) == BEGIN - SLACK  # type: ignore[arg-type]
+    assert first_frontier(log, Beginning.EARLIEST) == BEGIN
+    assert first_frontier(log, Beginning.LATEST) == log.clock - SLACK
+    assert first_frontier(FakeLog(partitions=[[], []]), Beginning.EARLIEST) == BEGIN - SLACK
 
 
 def test_a_run_that_begins_now_waits_for_what_is_hidden():
@@ -230,7 +238,7 @@ def test_a_run_that_begins_now_waits_for_what_is_hidden():
     log.append(1, 1, log.begin(1))
     hidden = log.clock
     log.clock += SECOND
-    found = first_moment(log, log.look(), Beginning.LATEST, SLACK)  # type: ignore[arg-type]
+    found = first_frontier(log, Beginning.LATEST)
     assert found == hidden // MILLISECOND * MILLISECOND
 
 

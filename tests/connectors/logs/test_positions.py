@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tidemill.connectors.logs.files.home import FilesLive
 from tidemill.connectors.logs.kafka.home import KafkaLive
-from tidemill.connectors.logs.kafka.positions import TopicPositions
+from tidemill.connectors.logs.kafka.topic import TopicPositions
 from tidemill.connectors.logs.tail.home import IcebergLive
 from tidemill.planning.offsets import Offset
 

@@ -3,7 +3,6 @@
 import pickle
 import tempfile
 from collections import Counter
-from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -14,10 +13,11 @@ from pyiceberg.table import Table
 
 from tests.connectors.archives.archives import START as HOUR_START
 from tests.connectors.archives.archives import open_local, pin_of, rewrite_as_one
+from tests.manifests import change
 from tidemill.archive.progress import ArchiveProgress, to_summary
 from tidemill.connectors.logs.contract import SlicesPlace
-from tidemill.connectors.logs.tail import slices as tail
-from tidemill.connectors.logs.tail.slices import TailSlices
+from tidemill.connectors.logs.tail import log as tail
+from tidemill.connectors.logs.tail.log import TailSlices
 from tidemill.errors import SourceError
 from tidemill.iceberg.appended import Appended
 from tidemill.planning.manifest import LivePin
@@ -45,7 +45,7 @@ class Follower:
         self.behind: list[int] = []
         self.seen: Counter[int] = Counter()
         live = LivePin("iceberg", "archive.rows", SLACK, max_rows, trigger=0)
-        self.pin = replace(pin_of(table), live=live, where=where)
+        self.pin = change(pin_of(table), live=live, where=where)
         self.folder, self.properties = folder, dict(self.catalog.properties)
         self.offset = Offset("plays", START - SLACK)
         self.restart()

@@ -1,16 +1,15 @@
 """What a plan says of a topic's settings: whose clock stamps records, and what is removed."""
 
-from dataclasses import replace
-
 import pytest
 
+from tests.manifests import change, make_pin
 from tidemill.connectors.logs.contract import LogAway
-from tidemill.connectors.logs.files.planning import FeedLog
-from tidemill.connectors.logs.kafka.planning import TopicLog
+from tidemill.connectors.logs.files.log import FeedLog
+from tidemill.connectors.logs.kafka.log import TopicLog
 from tidemill.errors import SourceError
-from tidemill.planning.manifest import LivePin, SourcePin
+from tidemill.planning.manifest import LivePin
 
-PIN = SourcePin("plays", "log", "t", "e", "i", 0, 0, (), live=LivePin("kafka", "t", 0, 1, 0))
+PIN = make_pin("plays", live=LivePin("kafka", "t", 0, 1, 0))
 
 
 class Topic:
@@ -19,13 +18,10 @@ class Topic:
     def __init__(self, kind=None, policy=None, error=None):
         self.kind, self.policy, self.error = kind, policy, error
 
-    def time_type(self):
+    def setting(self, name):
         if self.error is not None:
             raise self.error
-        return self.kind
-
-    def cleanup_policy(self):
-        return self.policy
+        return {"message.timestamp.type": self.kind, "cleanup.policy": self.policy}[name]
 
 
 def risks(pin=PIN, log=TopicLog, **settings):
@@ -54,7 +50,7 @@ def test_a_broker_that_does_not_say_it_is_told_of_and_stops_nothing(error):
 @pytest.mark.parametrize(
     ("pin", "log", "said"),
     [
-        (replace(PIN, for_archive=True), TopicLog, "may take the row where a live run called it"),
+        (change(PIN, for_archive=True), TopicLog, "may take the row where a live run called it"),
         (PIN, FeedLog, "decide the order of requests"),
     ],
     ids=["archive", "feed"],

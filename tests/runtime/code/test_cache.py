@@ -3,7 +3,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.planning.plans import facts_of
+from tests.planning.code.plans import facts_of
 from tidemill.runtime.code.cache import KnownCode, digest, forget, recall, remember
 from tidemill.runtime.code.lookout import Looked
 

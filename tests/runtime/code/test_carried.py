@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tidemill.planning.behaviour import first_difference
+from tidemill.planning.code.behaviour import first_difference
 from tidemill.runtime.code.carried import carried_lines
 
 HELPERS = """\

@@ -10,8 +10,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from tidemill.pipeline import Pipeline
-from tidemill.planning.allowlist import find_refusals
-from tidemill.planning.clocks import typed_specials
+from tidemill.planning.code.allowlist import find_refusals
+from tidemill.planning.code.clocks import typed_specials
 from tidemill.runtime.code.analyst import analyse
 
 if TYPE_CHECKING:
@@ -101,8 +101,8 @@ def refused(spark: SparkSession) -> Callable[[Callable[[DataFrame], DataFrame]],
     def find(code: Callable[[DataFrame], DataFrame]) -> set[str]:
         facts = analyse(spark, _over_plays(code), {"plays": PLAYS}, {"plays": "ts"}, set())
         found = find_refusals(facts.usages)
-        assert all("not known" not in refusal.advice for refusal in found)
-        return {refusal.name for refusal in found}
+        assert all("not known" not in advice for advice in found.values())
+        return set(found)
 
     return find
 

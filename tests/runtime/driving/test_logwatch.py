@@ -5,9 +5,10 @@ from types import SimpleNamespace
 
 import pytest
 
+from tests.manifests import make_pin
 from tidemill.connectors.logs.contract import LogAway
 from tidemill.errors import SourceError
-from tidemill.planning.manifest import LivePin, SourcePin
+from tidemill.planning.manifest import LivePin
 from tidemill.runfolder.folder import RunFolder
 from tidemill.runfolder.lag import Lag, read_lag, with_times, write_lag
 from tidemill.runtime.driving import logwatch
@@ -45,7 +46,7 @@ def watch(tmp_path, monkeypatch):
         log = Log(error)
         monkeypatch.setattr(logwatch, "open_log", lambda loaded, pin: log)
         live = LivePin("kafka", "t", 0, 1, 0)
-        pin = SourcePin("plays", None, "e", "i", 0, 0, (), live=live)
+        pin = make_pin("plays", live=live)
         manifest = SimpleNamespace(sources={"plays": pin})
         return LogWatch(None, RunFolder(tmp_path), manifest), log  # type: ignore[arg-type]
 
@@ -61,7 +62,7 @@ def tell(folder, seconds_ago: float) -> Lag:
 
 def look(found: LogWatch) -> None:
     """One whole look, however long ago the last one was."""
-    found._looked = None
+    found._looked = -1e9
     found.look()
     wait_for(found._looking.done)
     found._looking.result()

@@ -9,8 +9,8 @@ from pyspark.sql import functions as F
 
 from tests.folds.test_rewind import END_TIME, MINUTE, START_TIME, log
 from tests.laws.stopping import run_until
-from tests.planning.test_manifest import manifest
-from tests.runtime.driving.test_taken_slices import PIN
+from tests.manifests import make_manifest
+from tests.runtime.driving.test_committer import PIN
 from tidemill.errors import RunError
 from tidemill.planning.offsets import Offset
 from tidemill.runfolder.control import update_control
@@ -57,7 +57,7 @@ class Log:
 
     def __init__(self, path, batches, watermarks, **changes):
         pins = {"a": PIN, "b": PIN}
-        self.manifest = manifest(
+        self.manifest = make_manifest(
             sources=pins, spare=0, boundaries=(10 * MS, 99 * MS), folds={}, **changes
         )
         self.folder = RunFolder(path)
@@ -147,8 +147,3 @@ def test_a_repeat_that_is_another_batch_stops_the_run(tmp_path):
     require_same(log.folder, 3, replace(entry, watermark=7))  # it does not run again
     with pytest.raises(RunError, match="batch 5 runs again with other frontiers or another"):
         require_same(log.folder, 5, replace(entry, watermark=19))
-
-
-def test_a_journal_of_an_earlier_version_is_read(tmp_path):
-    (tmp_path / "journal.json").write_text(json.dumps({"4": {"a": 30}}))
-    assert read_journal(tmp_path) == {4: {"a": 30}}

@@ -6,7 +6,7 @@ import pytest
 
 from tests.runtime.driving.test_rewind import MS, Log
 from tidemill.runfolder.control import read_control
-from tidemill.runtime.driving.steps import StepWatch
+from tidemill.runtime.driving.pacing import StepWatch
 
 STEPS = ({"a": 20 * MS, "b": 30 * MS}, {"a": 30 * MS, "b": 30 * MS})
 

@@ -12,8 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.planning.test_manifest import manifest
-from tidemill.cli.live import chosen_until
+from tidemill.cli.driving import chosen_until
 from tidemill.errors import RunError
 from tidemill.planning.requests import Goal, Until
 from tidemill.runfolder.control import Control, read_control, update_control
@@ -21,6 +20,7 @@ from tidemill.runfolder.folder import RunFolder
 from tidemill.runfolder.lease import hold_watch
 from tidemill.runtime.driving import supervisor
 from tidemill.runtime.driving.executor import forget_orders
+from tidemill.runtime.driving.supervisor import STOPPING, on_signals
 from tidemill.types import parse_duration, to_micros
 
 
@@ -126,20 +126,12 @@ def test_a_driver_forgets_old_orders_but_not_those_to_its_supervisor(tmp_path: P
     folder = RunFolder(tmp_path)
     update_control(tmp_path, stopping=True, paused=True, cancelled=True)
     with hold_watch(tmp_path, "r"):
-        forget_orders(folder, manifest())
+        forget_orders(folder)
         assert read_control(tmp_path) == Control(stopping=True, paused=True)
         with pytest.raises(RunError, match="has a supervisor already"), hold_watch(tmp_path, "r"):
             pass
-    forget_orders(folder, manifest())
+    forget_orders(folder)
     assert read_control(tmp_path) == Control()
-
-
-def test_steps_are_no_orders(tmp_path: Path) -> None:
-    """Earlier versions released the steps of a lost run so; nobody would take it back now."""
-    for steps in ((), ({"a": 5},)):
-        update_control(tmp_path, sources={"a": 5})
-        forget_orders(RunFolder(tmp_path), manifest(steps=steps))
-        assert read_control(tmp_path) == Control(sources={} if steps else {"a": 5})
 
 
 def test_a_later_start_has_what_is_left_of_the_goal(tmp_path: Path) -> None:
@@ -174,3 +166,20 @@ def test_a_signal_stops_the_driver_and_then_the_supervisor(tmp_path: Path) -> No
         os.kill(process.pid, signal.SIGTERM)
         assert process.communicate(timeout=20)[0] == b"clean\n"
         assert process.returncode == 0
+
+
+def test_a_closed_terminal_stops_a_run_unless_it_was_started_with_nohup() -> None:
+    heard: list[int] = []
+    before = signal.getsignal(signal.SIGHUP)
+    try:
+        with on_signals(lambda number, _: heard.append(number), *STOPPING):
+            os.kill(os.getpid(), signal.SIGHUP)
+        assert heard == [signal.SIGHUP]
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        with on_signals(lambda number, _: heard.append(number), *STOPPING):
+            os.kill(os.getpid(), signal.SIGHUP)
+            os.kill(os.getpid(), signal.SIGTERM)
+        assert heard == [signal.SIGHUP, signal.SIGTERM]
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)

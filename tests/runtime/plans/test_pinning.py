@@ -4,7 +4,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tidemill.config import load_config
+from tidemill.config.loader import load_config
 from tidemill.connectors.archives.parquet import ParquetReader
 from tidemill.planning.plan import RunRequest
 from tidemill.runtime.plans.pinning import pin_source
@@ -27,6 +27,6 @@ def test_parquet_is_found_in_any_folder(tmp_path, folder):
     pq.write_table(rows, base / "my archive" / "a.parquet")
     loaded = load_config(base / "tidemill.yaml")
     request = RunRequest("shows", TimeRange(datetime(2026, 1, 1, tzinfo=UTC), FOREVER))
-    pin = pin_source(loaded, None, "shows", "plays", request)
+    pin = pin_source(loaded, None, "plays", request)
     assert [file["path"] for file in pin.archive.facts["files"]] == ["a.parquet"]
     assert ParquetReader(pin).schema() == rows.schema

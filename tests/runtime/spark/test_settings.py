@@ -113,7 +113,7 @@ def test_a_run_does_not_go_on_with_code_that_means_something_else(project, spark
     manifest = project.prepare(
         project.plan("pipeline", START, START + timedelta(hours=2), spark=spark)
     )
-    assert manifest.settings == {"spark.sql.ansi.enabled": "false"}
+    assert manifest.code.settings == {"spark.sql.ansi.enabled": "false"}
     changed = configured(project, {})
     with pytest.raises(RunError, match=r"ansi\.enabled is Spark's default, the run .* 'false'"):
         changed.resume(manifest.run, spark=spark)

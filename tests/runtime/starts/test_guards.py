@@ -2,7 +2,6 @@
 
 import shutil
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.bad_input.shop import FROM, SCHEMA, T0, TO, YAML, Shop, events, table
+from tests.manifests import change
 from tidemill.archive.progress import ArchiveProgress, to_summary
 from tidemill.connectors.sinks.iceberg.table import count_rows
 from tidemill.connectors.sinks.iceberg.tables import ensure_table
@@ -181,7 +181,7 @@ def test_the_run_that_is_recovered_is_no_second_one(shop):
     project = shop.project
     first = project.prepare(project.plan_run("sums"))
     project.registry.set_state(first.run, RunState.FAILED)
-    other = replace(first, run="other")
+    other = change(first, run="other")
     with pytest.raises(PlanError, match=first.run):
         require_only_live_run(other, project.loaded.home)
     require_only_live_run(other, project.loaded.home, first.run)

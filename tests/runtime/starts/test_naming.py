@@ -3,20 +3,21 @@
 import shutil
 import sqlite3
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
 from tests.bad_input.shop import FROM, TO, Shop, events, table
+from tests.manifests import change, make_manifest
 from tidemill.connectors.archives import iceberg
 from tidemill.errors import RunError, SourceError, TidemillError
 from tidemill.planning.requests import request, run_request
 from tidemill.runfolder.folder import RunFolder
 from tidemill.runfolder.lease import hold_lease, hold_watch
 from tidemill.runtime.registry import BatchRecord, Registry, RunState
-from tidemill.runtime.starts import beginning, naming
-from tidemill.runtime.starts.naming import asked_of, check_name
+from tidemill.runtime.starts import naming, starting
+from tidemill.runtime.starts.naming import asked_of, check_name, show_options
 
 
 @pytest.fixture(autouse=True)
@@ -34,7 +35,7 @@ def shop(tmp_path: Path) -> Shop:
 
 def test_the_same_start_again_finds_the_run(shop):
     first = shop.project.prepare_run("sums", name="live")
-    assert first.name == "live"
+    assert first.identity.name == "live"
     assert shop.project.prepare_run("sums", name="live") == first
     assert [(found.run, found.name) for found in shop.project.runs()] == [(first.run, "live")]
     assert shop.project.status("live").run == first.run
@@ -106,6 +107,7 @@ def test_a_run_that_is_over_does_not_go_on(shop, state):
         ({"start": FROM}, ["from", "start"]),
         ({"where": "amount > 1"}, ["where"]),
         ({"trigger": "3 s"}, ["trigger"]),
+        ({"params": {"n": 1}}, ["param"]),
     ],
 )
 def test_other_options_are_another_run(shop, options, different):
@@ -154,7 +156,7 @@ class Killed(BaseException):
 def test_killed_while_the_run_is_written_down(shop, monkeypatch, step):
     """Whatever was done already, the same command begins or goes on; no run is left in two."""
     with monkeypatch.context() as patch:
-        patch.setattr(beginning, "_take_back", lambda *_: None)
+        patch.setattr(starting, "_take_back", lambda *_: None)
         kill_after(patch, step)
         with pytest.raises(Killed):
             shop.project.prepare_run("sums", name="live")
@@ -162,7 +164,7 @@ def test_killed_while_the_run_is_written_down(shop, monkeypatch, step):
     manifest = shop.project.prepare_run("sums", name="live")
     assert known in ([], [manifest.run])
     folder = RunFolder.of(shop.project.loaded.home, manifest.run)
-    beginning.complete_run(shop.project.loaded, manifest, folder)
+    starting.complete_run(shop.project.loaded, manifest, folder)
     assert folder.table("plays").exists()
     assert f"tidemill-{manifest.run}" in shop.tags()
     assert [found.run for found in shop.project.runs()] == [manifest.run]
@@ -171,7 +173,7 @@ def test_killed_while_the_run_is_written_down(shop, monkeypatch, step):
 def kill_after(patch: pytest.MonkeyPatch, step: str) -> None:
     homes = {"write_manifest": RunFolder, "add": Registry, "pin": iceberg}
     names = {"pin": "pin_snapshot", "keep": "keep_metadata"}
-    home, name = homes.get(step, beginning), names.get(step, step)
+    home, name = homes.get(step, starting), names.get(step, step)
     real = getattr(home, name)
 
     def killed(*arguments: object, **options: object) -> None:
@@ -197,7 +199,7 @@ def test_a_recovered_run_takes_the_name_over(shop):
     shop.project.registry.remove(found.run)
     shop.project.registry.add(found.run, "sums", "live", "live", lost)
     asked = {"into": "marts.b"}
-    recovered = replace(found, asked={**asked, "from": "2026-01-01"}, recovers=lost)
+    recovered = change(found, asked={**asked, "from": "2026-01-01"}, recovers=lost)
     (folder.path / "manifest.json").write_text(recovered.to_json(), "utf-8")
     assert shop.project.prepare_run("sums", name="live", **asked).run == found.run
     with pytest.raises(RunError, match=r"into was 'marts\.b', is 'marts\.c'"):
@@ -217,6 +219,10 @@ def test_what_was_asked_for_as_plain_values():
         "from": "2026-01-01T00:00Z", "to": "2026-01-01T02:00Z", "slice": "5min", "region": ["eu"]
     }  # fmt: skip
     assert asked_of(run_request("p", None, append=True)) == {"start": "latest"}
+    asked = run_request("p", None, params={"b": timedelta(hours=1), "a": "x y"})
+    assert asked_of(asked)["param"] == ["a=x y", "b=1h"]
+    manifest = make_manifest(asked=asked_of(asked))
+    assert show_options(manifest) == " --param 'a=x y' --param b=1h"
 
 
 def record(batch: int) -> BatchRecord:
@@ -247,7 +253,7 @@ def test_a_registry_without_names_gets_them_and_keeps_its_totals(tmp_path):
 def test_a_snapshot_that_expired_before_it_was_pinned(shop, monkeypatch):
     """That run cannot begin any more: the same command plans another one."""
     with monkeypatch.context() as patch:
-        patch.setattr(beginning, "_take_back", lambda *_: None)
+        patch.setattr(starting, "_take_back", lambda *_: None)
         kill_after(patch, "add")
         with pytest.raises(Killed):
             shop.project.prepare_run("sums", name="live")

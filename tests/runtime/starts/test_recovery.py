@@ -8,13 +8,13 @@ import pyarrow as pa
 import pytest
 
 from tests.connectors.archives.archives import open_local
-from tests.planning.test_manifest import manifest
+from tests.manifests import change, make_manifest, make_pin
 from tidemill.connectors.sinks.contract import SinkRun, open_places
 from tidemill.connectors.sinks.iceberg.commit import BatchStamp
 from tidemill.connectors.sinks.iceberg.section import table_pin
 from tidemill.errors import PlanError
 from tidemill.planning.cuts import Cut
-from tidemill.planning.manifest import HistoryPhase, LivePin, Manifest, SourcePin
+from tidemill.planning.manifest import HistoryPhase, LivePin, Manifest
 from tidemill.planning.offsets import BatchOffsets
 from tidemill.rows.verdict import CLOCK, SIDE_SCHEMA
 from tidemill.runtime.starts.recovery import (
@@ -56,10 +56,10 @@ def test_a_late_row_after_a_batch_without_rows_moves_the_cut_of_every_table():
 
 def lost_plan() -> Manifest:
     live = LivePin("kafka", "topic", slack=0, max_rows=9, trigger=0)
-    pin = SourcePin("a", None, "e", "i", 0, 0, (), live=live, phase=HistoryPhase(100 * MS))
+    pin = make_pin("a", live=live, phase=HistoryPhase(100 * MS))
     sinks = {name: table_pin(name, "{}", "t") for name in ("one", "two")}
     edges = tuple(at * MS for at in (5, 7, 9, 12, 18, 24, 40, 100))
-    return manifest(
+    return make_manifest(
         sources={"a": pin, "b": replace(pin, stream="b")},
         sinks=sinks, boundaries=edges, late_table="late", dead_table="dead", spare=0,
     )  # fmt: skip
@@ -68,7 +68,7 @@ def lost_plan() -> Manifest:
 def test_one_source_is_held_so_that_the_batch_gets_the_watermark_it_had():
     lost = Lost("r", {"one": Cut(NOW, 9), "two": Cut(BEFORE, 4)}, DATA)
     found = recover(lost_plan(), lost)
-    assert found.steps == (
+    assert found.times.steps == (
         {"a": 5 * MS, "b": 15 * MS},  # the watermark is 4 now
         BEFORE,
         {"a": 10 * MS, "b": 25 * MS},  # and 9 now, as it was at the step before
@@ -79,19 +79,19 @@ def test_one_source_is_held_so_that_the_batch_gets_the_watermark_it_had():
     }
     assert phases == {"a": [4, 5, 10, 20], "b": [4, 5, 7, 9, 12, 15, 18, 24, 25]}
     assert found.sources["a"].phase.positions == {"0": 3}
-    assert (found.recovers, found.discard) == ("r", lost.cuts)
+    assert (found.identity.recovers, found.outputs.discard) == ("r", lost.cuts)
 
 
 def test_a_batch_without_rows_is_waited_for():
     """Its watermark is the one of the frontiers themselves: no slice leads to it."""
     lost = Lost("r", dict.fromkeys(("one", "two"), Cut(NOW, 19)), CLOSING)
-    assert recover(lost_plan(), lost).steps == (NOW,)
+    assert recover(lost_plan(), lost).times.steps == (NOW,)
 
 
 def test_a_watermark_that_lagged_behind_is_met_or_refused():
     """After a restart Spark's watermark waits for every source."""
     one = Lost("r", dict.fromkeys(("one", "two"), Cut(NOW, 4)), DATA)
-    assert recover(lost_plan(), one).steps == ({"a": 5 * MS, "b": 25 * MS}, NOW)
+    assert recover(lost_plan(), one).times.steps == ({"a": 5 * MS, "b": 25 * MS}, NOW)
     both = Lost("r", {"one": Cut(BEFORE, 4), "two": Cut(NOW, 4)}, DATA)
     with pytest.raises(PlanError, match="cannot be told apart"):
         recover(lost_plan(), both)
@@ -131,8 +131,8 @@ def stamped(catalog, **stamps):
 
 def plan():
     made = lost_plan()
-    sinks = {name: table_pin(f"archive.{name}", "{}", "t") for name in made.sinks}
-    return replace(made, sinks=sinks, late_table="archive.late", dead_table="archive.dead")
+    sinks = {name: table_pin(f"archive.{name}", "{}", "t") for name in made.outputs.sinks}
+    return change(made, sinks=sinks, late_table="archive.late", dead_table="archive.dead")
 
 
 def places(catalog):

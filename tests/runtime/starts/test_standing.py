@@ -2,14 +2,13 @@
 
 import json
 import shutil
-from dataclasses import replace
 from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
 
 from tests.connectors.archives.archives import open_local
-from tests.planning.test_manifest import manifest
+from tests.manifests import change, make_manifest
 from tidemill.config.pins import SinkPin
 from tidemill.connectors.sinks.contract import SinkRun, open_places
 from tidemill.connectors.sinks.iceberg.commit import BatchStamp
@@ -39,7 +38,7 @@ class Stage:
         self.registry = Registry(folder / "registry.db")
         self.registry.add("r1", "plays", "live")
         sink = table_pin(TABLE, "{}", "t")
-        self.manifest = manifest(
+        self.manifest = make_manifest(
             run="r1",
             pipeline="plays",
             sinks={"output": sink},
@@ -73,7 +72,7 @@ class Stage:
         self.registry.record_batch("r1", BatchRecord(batch, frontier, 0, 1, 0, 0, 1, 0, 0.0))
 
     def require(self, **changes):
-        made = replace(self.manifest, **changes)
+        made = change(self.manifest, **changes)
         run = SinkRun(TALKING, self.catalog, made, self.folder.path)
         return require_checkpoint(made, self.folder, open_places(run), self.registry)
 
@@ -185,7 +184,7 @@ def test_what_only_the_registry_knows_counts_too(stage):
 @pytest.mark.parametrize(
     ("changes", "way"),
     [
-        ({"code": False}, "'tidemill archive run"),
+        ({"is_there": False}, "'tidemill archive run"),
         ({"ends": True}, "start the backfill again"),
         (
             {"sinks": {"o": SinkPin("kafka", "kafka:o", '{"fields": []}', own={"target": "o"})}},

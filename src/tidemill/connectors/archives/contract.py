@@ -31,6 +31,7 @@ from tidemill.config.archive import ArchiveColumns
 from tidemill.connectors.pieces import PieceReader
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from datetime import datetime, timedelta
     from pathlib import Path
 
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
 
 
 class ArchiveReader(PieceReader, Protocol):
-    """Reads one pinned archive. Made on the driver, pickled to executors for :meth:`read`.
+    """It reads one pinned archive. The driver makes it; Spark pickles it to executors.
 
     Everything it returns is a pure function of the pin: a re-run of a batch sees the same rows.
     """
@@ -53,44 +54,61 @@ class ArchiveReader(PieceReader, Protocol):
     def columns(self) -> dict[str, str]:
         """All columns of the archive at the pin, with their types as its format writes them.
 
-        A time's begins with ``timestamp``. Tells whether columns changed. A reader whose
-        :meth:`schema` takes time to load says them without it: planning known code asks no more.
+        The type of a time begins with ``timestamp``. Planning compares the columns with those it
+        knows, and for known code it asks nothing else: where :meth:`schema` takes time to load, a
+        reader finds the columns without it.
         """
         return {field.name: str(field.type) for field in self.schema()}
 
     @abstractmethod
     def schema(self) -> pa.Schema:
-        """The same columns as Arrow has them."""
+        """The same columns, with their Arrow types."""
 
     def verify(self) -> None:
-        """Refuse what could not be read exactly. Driver, once, when a run is planned.
+        """Raise an error for what could not be read exactly. The driver asks once, in a plan.
 
-        By default that is a filter that does not fit the columns.
+        By default the only such thing is a filter that does not fit the columns.
         """
-        if self.pin.where is not None:
+        if self.pin.rows.where is not None:
             from tidemill.connectors.archives.filtering import where_condition
 
-            where_condition(self.schema(), self.pin.where, self.pin.location)
+            where_condition(self.schema(), self.pin.rows.where, self.pin.location)
 
     @abstractmethod
     def extents(self, start: int, end: int) -> list[tuple[Any, Extent]]:
         """Handles of the files with rows in ``[start, end)``, with what metadata tells of them.
 
-        Driver only. The bounds of an extent may be wider than its rows, never narrower.
+        Only the driver asks. The bounds of an extent may be wider than its rows, never narrower.
         """
 
     def differences(self, start: int, end: int) -> dict[str, str]:
         """What a plan must say of columns that files with rows in ``[start, end)`` do not share.
 
-        By the column's name; what could change a value is an error already. None, by default: all
-        files of a table have its columns. Driver only.
+        The result is by column. A difference that could change a value is an error already. By
+        default there is none: all files of a table have its columns. Only the driver asks.
         """
-        del start, end
         return {}
+
+    def sample(self, rows: int) -> Iterator[pa.RecordBatch]:
+        """About so many rows of different parts, for 'tidemill init', which then looks at them.
+
+        Nothing is known of their times yet: those of the pin are empty. Nested columns may be left
+        out. An archive that cannot be read like this has none, and `init` does not do for it.
+        """
+        return iter(())
 
 
 class Archive(ArchiveColumns):
     """The section of the YAML that names an archive. Heavy imports stay inside of its methods."""
+
+    @classmethod
+    def recognise(cls, place: str) -> dict[str, Any] | None:
+        """The keys by which the YAML names a place that a user gives to 'tidemill init'.
+
+        ``place`` is an absolute path, a URI, or any other text, such as a table's name. None: it is
+        no archive of this kind, or nobody can tell.
+        """
+        return None
 
     @abstractmethod
     def pin(self, catalog: Catalog, base: Path, where: str) -> ArchivePin:
@@ -101,7 +119,7 @@ class Archive(ArchiveColumns):
         """
 
     def examine(self, catalog: Catalog, base: Path, where: str) -> str:
-        """What 'tidemill doctor' says of it: what it is, and how much there is. Driver."""
+        """What 'tidemill doctor' says of the archive: what it is, and how much it holds."""
         pin = self.pin(catalog, base, where)
         return f"{pin.location}, {self.describe(pin)}"
 
@@ -121,7 +139,7 @@ class Archive(ArchiveColumns):
     @classmethod
     @abstractmethod
     def reopen(
-        cls, pin: SourcePin, kept: Path, properties: dict[str, str], schema: pa.Schema | None
+        cls, pin: SourcePin, kept: Path, properties: dict[str, str], schema: pa.Schema
     ) -> ArchiveReader:
         """The reader of the pinned state, from the file that holds what :meth:`keep` gave.
 
@@ -131,16 +149,15 @@ class Archive(ArchiveColumns):
 
     @classmethod
     def keep(cls, reader: ArchiveReader) -> bytes | None:
-        """What :meth:`reopen` needs beside the pin. None: nothing. Driver, once for each phase."""
-        del reader
+        """What :meth:`reopen` needs beside the pin, or None. The driver asks once per phase."""
         return None
 
     @classmethod
     def hold(cls, pin: ArchivePin, catalog: Catalog, run: str, newest: int | None = None) -> None:
         """Keep the pinned state from being deleted while the run needs it. Driver.
 
-        Doing it twice changes nothing. ``newest``: the run follows the archive as it grows; of all
-        states that it holds only so many of the newest must stay.
+        Doing it twice changes nothing. A run that follows the archive as it grows gives ``newest``:
+        of all states that the run holds, only so many of the newest must stay.
         """
 
     @classmethod
@@ -155,22 +172,19 @@ class Archive(ArchiveColumns):
 
         None if nobody deletes it by age, or nobody says so. Driver, for the risks of a plan.
         """
-        del pin, catalog, now
         return None
 
     @classmethod
     def covers(cls, pin: ArchivePin, location: str) -> bool:
-        """Whether a table must not be written in this folder: it lies in the archive's own. Driver.
+        """Whether a folder belongs to the archive, so that no table may be written there. Driver.
 
         ``location`` is a path or a URI.
         """
-        del pin, location
         return False
 
     @classmethod
     def is_table(cls, pin: ArchivePin, table: str) -> bool:
         """Whether the archive is the Iceberg table with this id, by whatever name. Driver."""
-        del pin, table
         return False
 
     @classmethod
@@ -179,11 +193,9 @@ class Archive(ArchiveColumns):
 
         A run can only go on live where this says it can, see :meth:`ArchiveColumns.as_table`.
         """
-        del pin, catalog
         return {}
 
     @classmethod
     def newest(cls, pin: ArchivePin, catalog: Catalog) -> ArchivePin:
         """The same archive as it is now, for a run that follows it. Driver."""
-        del catalog
         return pin

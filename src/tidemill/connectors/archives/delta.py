@@ -8,7 +8,6 @@ the package nor the log. Partition columns and deleted rows come from the log, n
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import unquote
@@ -20,9 +19,15 @@ from pydantic import Field
 
 from tidemill.connectors.archives.contract import Archive, ArchiveReader
 from tidemill.connectors.archives.filtering import row_condition
-from tidemill.connectors.archives.folder import folder_uri, is_inside, open_folder
+from tidemill.connectors.archives.folder import (
+    folder_uri,
+    is_inside,
+    named_folder,
+    open_folder,
+)
 from tidemill.connectors.archives.iceberg import WIDE
 from tidemill.connectors.archives.parquet import Footer, read_footer, read_rows
+from tidemill.connectors.archives.sampling import PLACES, first_rows, shaped, spread
 from tidemill.errors import ConfigError, PlanError, SourceError
 from tidemill.iceberg.extents import null_ingest_times
 from tidemill.planning.manifest import ArchivePin
@@ -57,13 +62,6 @@ _FILES = pa.schema(
 """What is kept of the log, and beside it a column for each partition column."""
 
 
-@dataclass(frozen=True)
-class DeltaFacts:
-    """What a pin of a Delta table says beside its folder and version."""
-
-    table_id: str
-
-
 class DeltaArchive(Archive):
     """History in a Delta table; needs the extra `delta`."""
 
@@ -73,12 +71,17 @@ class DeltaArchive(Archive):
         None, ge=0, description="The version to read; by default the newest when it is planned."
     )
 
+    @classmethod
+    def recognise(cls, place: str) -> dict[str, Any] | None:
+        """A folder that has a Delta log."""
+        is_table = named_folder(f"{place.rstrip('/')}/_delta_log") is not None
+        return {"path": place} if is_table else None
+
     def pin(self, catalog: Catalog, base: Path, where: str) -> ArchivePin:
         """The version, and the table's id."""
-        del catalog
         location = folder_uri(self.path, base)
         table = _load(location, self.version, where)
-        return ArchivePin("delta", location, table.version(), asdict(_facts(table)))
+        return ArchivePin("delta", location, table.version(), _facts(table))
 
     def examine(self, catalog: Catalog, base: Path, where: str) -> str:
         """The folder, its version and how many columns it has."""
@@ -93,12 +96,11 @@ class DeltaArchive(Archive):
 
     @classmethod
     def open(cls, pin: SourcePin, catalog: Catalog) -> ArchiveReader:
-        """The log is asked for the pinned version, and whether the table is still the same."""
-        del catalog
+        """Read the pinned version from the log, and check that the table is still the same."""
         assert pin.archive is not None
         where = f"stream {pin.stream}"
         table = _load(pin.location, pin.snapshot, where)
-        if _facts(table) != DeltaFacts(**pin.archive.facts):
+        if _facts(table) != pin.archive.facts:
             raise SourceError(
                 "the Delta table was deleted and made anew since the run was planned",
                 where=pin.location,
@@ -119,18 +121,15 @@ class DeltaArchive(Archive):
 
     @classmethod
     def reopen(
-        cls, pin: SourcePin, kept: Path, properties: dict[str, str], schema: pa.Schema | None
+        cls, pin: SourcePin, kept: Path, properties: dict[str, str], schema: pa.Schema
     ) -> ArchiveReader:
-        """Without the log, which may have been cleaned up since."""
-        del properties
-        if schema is None:
-            raise ValueError("the columns beside it are missing")
+        """Read what was kept; the log may have been cleaned up since."""
         with pa.ipc.open_file(pa.py_buffer(kept.read_bytes())) as file:
             return DeltaReader(pin, file.read_all(), schema)
 
     @classmethod
     def covers(cls, pin: ArchivePin, location: str) -> bool:
-        """Files in the folder are no rows of the table, but VACUUM would delete them."""
+        """Other files in the folder are no rows of the table, but VACUUM would delete them."""
         return is_inside(location, pin.location)
 
 
@@ -138,7 +137,7 @@ class DeltaReader(ArchiveReader):
     """The files of one version. What is in them is a function of the version alone."""
 
     def __init__(self, pin: SourcePin, files: pa.Table, schema: pa.Schema) -> None:
-        """``files`` as in `_FILES`, with the partition columns; ``schema``: the table's."""
+        """``files`` has the columns of `_FILES` and the partition columns of the table."""
         self.pin, self.files, self._schema = pin, files, schema
 
     def schema(self) -> pa.Schema:
@@ -146,7 +145,7 @@ class DeltaReader(ArchiveReader):
         return self._schema
 
     @cached_property
-    def _filesystem(self) -> tuple[fs.FileSystem, str]:
+    def _folder(self) -> tuple[fs.FileSystem, str]:
         return open_folder(self.pin.location)
 
     @cached_property
@@ -154,17 +153,18 @@ class DeltaReader(ArchiveReader):
         keys = [name for name in self.files.column_names if name not in _FILES.names]
         found = []
         for row in self.files.to_pylist():
-            file = {**row, "partition": {key: row.pop(key) for key in keys}}
-            if file["rows"] != 0:
-                found += [(_handle(file), extent) for extent in self._extents_of(file)]
+            partition = {key: row[key] for key in keys}
+            handle = {"path": row["path"], "partition": partition, "deleted": row["deleted"]}
+            if row["rows"] != 0:
+                found += [(handle, extent) for extent in self._extents_of(row)]
         return found
 
     def _extents_of(self, file: dict[str, Any]) -> Sequence[Extent]:
-        """The file's ingest times from the log; from its footer if that says nothing, or little.
+        """A file's ingest times, from the log; from its footer where the log says too little.
 
-        The log's times are cut to milliseconds: the newest row may be up to 999 µs newer.
+        The log cuts times to milliseconds, so the newest row may be up to 999 µs newer.
         """
-        column, path = self.pin.ingest_time, file["path"]
+        column, path = self.pin.times.ingest_time, file["path"]
         event = (file["event_first"], file["event_last"])
         known = None if None in event else (event[0], event[1] + MILLISECOND - 1)
         if None not in (file["first"], file["last"], file["nulls"], file["rows"]):
@@ -189,16 +189,27 @@ class DeltaReader(ArchiveReader):
         return footer.extents or ()
 
     def _footer(self, file: dict[str, Any]) -> Footer:
-        filesystem, base = self._filesystem
-        path = f"{base}/{file['path']}"
-        self._require_there(filesystem, path)
-        return read_footer(filesystem, path, file["path"], file["size"], self.pin.ingest_time)
+        found = self._find_file(file["path"])
+        return read_footer(*found, file["path"], file["size"], self.pin.times.ingest_time)
+
+    def sample(self, rows: int) -> Iterator[pa.RecordBatch]:
+        """Deleted rows of a file may be among them."""
+        keys = [name for name in self.files.column_names if name not in _FILES.names]
+        files = spread(self.files.to_pylist(), PLACES)
+        for file in files:
+            known = {key: file[key] for key in keys}
+            filesystem, path = self._find_file(file["path"])
+            with filesystem.open_input_file(path) as source:
+                for batch in first_rows(source, path, len(files), rows):
+                    yield shaped(batch, self._schema, known, {})
 
     def extents(self, start: int, end: int) -> list[tuple[Any, Extent]]:
         """Files, or row groups of wide files, with rows in the range."""
         return [(h, e) for h, e in self._extents if e.first < end and e.last >= start]
 
-    def _require_there(self, filesystem: fs.FileSystem, path: str) -> None:
+    def _find_file(self, name: str) -> tuple[fs.FileSystem, str]:
+        filesystem, base = self._folder
+        path = f"{base}/{name}"
         if filesystem.get_file_info(path).type != fs.FileType.File:
             raise SourceError(
                 f"the file is gone: VACUUM removed it since version {self.pin.snapshot} was "
@@ -209,15 +220,12 @@ class DeltaReader(ArchiveReader):
                 "(delta.deletedFileRetentionDuration)",
                 file=path,
             )
+        return filesystem, path
 
     def read(self, piece: Piece, columns: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
         """One file's rows of the slice: deleted rows left out, missing columns null."""
-        filesystem, base = self._filesystem
-        path = f"{base}/{piece.handle['path']}"
-        self._require_there(filesystem, path)
         yield from read_rows(
-            filesystem,
-            path,
+            *self._find_file(piece.handle["path"]),
             self._schema,
             piece.handle["partition"],
             columns=columns,
@@ -226,12 +234,8 @@ class DeltaReader(ArchiveReader):
         )
 
     def __getstate__(self) -> dict[str, Any]:
-        """Executors get their files with their pieces, and not the list of all."""
+        """Leave the list of all files out: an executor gets its files with its pieces."""
         return {"pin": self.pin, "_schema": self._schema, "files": self.files.slice(0, 0)}
-
-
-def _handle(file: dict[str, Any]) -> dict[str, Any]:
-    return {name: file[name] for name in ("path", "partition", "deleted")}
 
 
 def _load(location: str, version: int | None, where: str) -> DeltaTable:
@@ -260,12 +264,13 @@ def _load(location: str, version: int | None, where: str) -> DeltaTable:
         ) from None
 
 
-def _facts(table: DeltaTable) -> DeltaFacts:
-    return DeltaFacts(str(table.metadata().id))
+def _facts(table: DeltaTable) -> dict[str, Any]:
+    """What a pin says beside folder and version."""
+    return {"table_id": str(table.metadata().id)}
 
 
 def _require_readable(table: DeltaTable, location: str) -> None:
-    """Refuse what changes the meaning of files and is not applied here."""
+    """Raise an error for features that change what files mean and that this reader lacks."""
     mode = table.metadata().configuration.get(_MAPPING, "none")
     if mode != "none":
         raise PlanError(
@@ -284,7 +289,7 @@ def _require_readable(table: DeltaTable, location: str) -> None:
 
 
 def _files(table: DeltaTable, pin: SourcePin) -> pa.Table:
-    """What the log says of the version's files, sorted: everybody sees them in one order."""
+    """What the log says of the version's files, sorted by path: every process has one order."""
     found = pa.table(table.get_add_actions(flatten=True))
     keys = list(table.metadata().partition_columns)
     rows = {
@@ -292,13 +297,12 @@ def _files(table: DeltaTable, pin: SourcePin) -> pa.Table:
         "size": found.column("size_bytes"),
         "rows": found.column("num_records"),
     }
-    for name, column in (("", pin.ingest_time), ("event_", pin.event_time)):
-        bounds = (column, column) if column in keys else (f"min.{column}", f"max.{column}")
-        prefix = "partition." if column in keys else ""
-        for end, bound in zip(("first", "last"), bounds, strict=True):
-            rows[f"{name}{end}"] = _micros(found, f"{prefix}{bound}")
-    nulls = f"null_count.{pin.ingest_time}"
-    if pin.ingest_time in keys:
+    for name, column in (("", pin.times.ingest_time), ("event_", pin.times.event_time)):
+        for end, bound in (("first", "min"), ("last", "max")):
+            said = f"{'partition' if column in keys else bound}.{column}"
+            rows[f"{name}{end}"] = _micros(found, said)
+    nulls = f"null_count.{pin.times.ingest_time}"
+    if pin.times.ingest_time in keys:
         rows["nulls"] = pc.if_else(pc.is_null(rows["first"]), rows["rows"], 0)
     else:
         rows["nulls"] = found.column(nulls) if nulls in found.column_names else _nothing(found)

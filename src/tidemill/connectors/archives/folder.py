@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from pyarrow import fs
@@ -16,16 +17,17 @@ from pydantic import Field
 
 from tidemill.connectors.archives.contract import Archive, ArchiveReader
 from tidemill.connectors.archives.file_columns import FileColumns, missing_columns, unite
-from tidemill.errors import SourceError
+from tidemill.errors import ConfigError, SourceError
 from tidemill.planning.manifest import ArchivePin
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     import pyarrow as pa
     from pyiceberg.catalog import Catalog
 
     from tidemill.planning.manifest import SourcePin
+
+
+_METADATA = ".metadata.json"
 
 
 class FolderArchive(Archive):
@@ -37,13 +39,29 @@ class FolderArchive(Archive):
     """How the names of the files end."""
 
     @classmethod
+    def recognise(cls, place: str) -> dict[str, Any] | None:
+        """A folder that has such files, unless the metadata of a table says which of them count."""
+        if named_folder(place) is None:
+            return None
+        try:
+            files = list_files(folder_uri(place, Path("/")), place, (*cls.suffixes, _METADATA))
+        except SourceError:
+            return None
+        if any(file["path"].endswith(_METADATA) for file in files):
+            raise ConfigError(
+                "the folder holds the files of an Iceberg table, and some of them may be no rows",
+                where=place,
+                fix="name the table instead, as namespace.table, and its catalog with --catalog",
+            )
+        return {"path": place}
+
+    @classmethod
     @abstractmethod
     def reader(cls, pin: SourcePin, known: pa.Schema | None) -> ArchiveReader:
         """The reader of the pinned files; ``known`` is what its `schema` told before."""
 
     def pin(self, catalog: Catalog, base: Path, where: str) -> ArchivePin:
         """The list of the files that are there now."""
-        del catalog
         location = folder_uri(self.path, base)
         files = list_files(location, where, self.suffixes)
         return ArchivePin(self.type, location, facts={"files": files})
@@ -59,16 +77,14 @@ class FolderArchive(Archive):
 
     @classmethod
     def open(cls, pin: SourcePin, catalog: Catalog) -> ArchiveReader:
-        """A file that changed since is found when it is read."""
-        del catalog
+        """Open no file: whether one has changed is found out when it is read."""
         return cls.reader(pin, None)
 
     @classmethod
     def reopen(
-        cls, pin: SourcePin, kept: Path, properties: dict[str, str], schema: pa.Schema | None
+        cls, pin: SourcePin, kept: Path, properties: dict[str, str], schema: pa.Schema
     ) -> ArchiveReader:
-        """The pin says all there is to know."""
-        del kept, properties
+        """The pin says everything, so nothing is kept beside it."""
         return cls.reader(pin, schema)
 
     @classmethod
@@ -81,7 +97,7 @@ class FolderReader(ArchiveReader):
     """The pinned files of a folder. The handle of a file is its entry in the pin."""
 
     def __init__(self, pin: SourcePin, known: pa.Schema | None = None) -> None:
-        """Open no file yet. ``known``: what :meth:`schema` told before."""
+        """Open no file yet. ``known`` is what :meth:`schema` found before, on the driver."""
         self.pin = pin
         self._schema = known
 
@@ -117,7 +133,7 @@ class FolderReader(ArchiveReader):
         return filesystem, path
 
     def schema(self) -> pa.Schema:
-        """Found on the driver, and known to all who come later."""
+        """The driver finds the columns once; they are kept for all other processes."""
         if self._schema is None:
             self._schema = self.find_schema()
         return self._schema
@@ -138,9 +154,23 @@ def open_folder(location: str) -> tuple[fs.FileSystem, str]:
     return filesystem, path.rstrip("/")
 
 
+def named_folder(place: str) -> tuple[fs.FileSystem, str] | None:
+    """The folder that an absolute path or a URI names; None if there is none."""
+    if "://" not in place and not place.startswith("/"):
+        return None
+    try:
+        filesystem, path = open_folder(folder_uri(place, Path("/")))
+        is_there = filesystem.get_file_info(path).type == fs.FileType.Directory
+    except (OSError, ValueError):  # a URI of a storage that Arrow does not know, or cannot ask
+        return None
+    return (filesystem, path) if is_there else None
+
+
 def folder_uri(path: str, base: Path) -> str:
-    """A folder as the YAML names it, relative to ``base``, as URI."""
-    return path if "://" in path else (base / path).as_uri()
+    """A folder as the YAML names it, relative to ``base``, as URI; without ``..``."""
+    if "://" in path:
+        return path
+    return ((base / path).resolve() if ".." in Path(path).parts else base / path).as_uri()
 
 
 def is_inside(location: str, folder: str) -> bool:
@@ -153,7 +183,7 @@ def is_inside(location: str, folder: str) -> bool:
 
 
 def list_files(location: str, where: str, suffixes: tuple[str, ...]) -> list[dict[str, Any]]:
-    """Every such file below the folder, to be pinned. Hidden and marker files do not count."""
+    """The files below the folder that end so, to be pinned, without hidden and marker files."""
     filesystem, base = open_folder(location)
     if filesystem.get_file_info(base).type != fs.FileType.Directory:
         raise SourceError(f"there is no folder {base}", where=where, fix="correct archive.path")

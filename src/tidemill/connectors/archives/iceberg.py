@@ -7,7 +7,6 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
@@ -15,6 +14,7 @@ import pyarrow as pa
 from tidemill.archive.progress import ArchiveProgress, read_progress
 from tidemill.config.archive import TableArchive
 from tidemill.connectors.archives.contract import Archive, ArchiveReader
+from tidemill.connectors.archives.sampling import PLACES, first_rows, shaped, spread, told
 from tidemill.connectors.pieces import Piece
 from tidemill.errors import PlanError, SourceError, nearest
 from tidemill.iceberg.catalog import keep_tags, load_table, pin_snapshot, unpin_snapshot
@@ -22,6 +22,7 @@ from tidemill.iceberg.extents import (
     IcebergFacts,
     file_extent,
     ingest_filter,
+    names_in_file,
     null_ingest_times,
     pin_table,
     pinned_metadata,
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from pyiceberg.io import FileIO
     from pyiceberg.schema import Schema
     from pyiceberg.table.metadata import TableMetadata
+    from pyiceberg.types import NestedField
 
     from tidemill.planning.manifest import ArchivePin, SourcePin
     from tidemill.planning.statistics import Extent
@@ -55,14 +57,18 @@ class IcebergArchive(TableArchive, Archive):
 
     type: Literal["iceberg"]
 
+    @classmethod
+    def recognise(cls, place: str) -> dict[str, Any] | None:
+        """Any name with its namespace; whether there is such a table, the catalog says."""
+        is_name = "/" not in place and "." in place and all(place.split("."))
+        return {"table": place} if is_name else None
+
     def pin(self, catalog: Catalog, base: Path, where: str) -> ArchivePin:
         """The current snapshot, with its schema and the table's id."""
-        del base
         return pin_table(self.table, load_table(catalog, self.table, where).metadata)
 
     def examine(self, catalog: Catalog, base: Path, where: str) -> str:
         """The table and how many columns it has."""
-        del base
         fields = load_table(catalog, self.table, where).schema().fields
         return f"{self.table}, {len(fields)} columns"
 
@@ -73,7 +79,7 @@ class IcebergArchive(TableArchive, Archive):
 
     @classmethod
     def open(cls, pin: SourcePin, catalog: Catalog) -> ArchiveReader:
-        """The catalog is asked whether table and snapshot are still the same."""
+        """Ask the catalog whether table and snapshot are still the same."""
         assert pin.archive is not None
         table = load_table(catalog, pin.location, f"stream {pin.stream}")
         return IcebergReader(pinned_metadata(table, pin.archive), table.io, pin, WIDE)
@@ -86,25 +92,26 @@ class IcebergArchive(TableArchive, Archive):
 
     @classmethod
     def reopen(
-        cls, pin: SourcePin, kept: Path, properties: dict[str, str], schema: pa.Schema | None
+        cls, pin: SourcePin, kept: Path, properties: dict[str, str], schema: pa.Schema
     ) -> ArchiveReader:
-        """New snapshots, compaction and schema changes cannot reach the run."""
+        """Read the kept metadata: new snapshots and schema changes cannot reach the run."""
         from pyiceberg.exceptions import ValidationError
         from pyiceberg.io import load_file_io
         from pyiceberg.table.metadata import TableMetadataUtil
 
-        from tidemill.iceberg.local_files import plainly
+        from tidemill.iceberg.local_files import PlainFiles, with_files
 
         try:
             metadata = TableMetadataUtil.parse_raw(kept.read_text("utf-8"))
         except ValidationError as error:
             raise ValueError(str(error)) from None
-        io = load_file_io(plainly({**properties, **metadata.properties}), metadata.location)
+        told = with_files(PlainFiles, {**properties, **metadata.properties})
+        io = load_file_io(told, metadata.location)
         return IcebergReader(metadata, io, pin, WIDE, schema)
 
     @classmethod
     def hold(cls, pin: ArchivePin, catalog: Catalog, run: str, newest: int | None = None) -> None:
-        """A tag keeps the snapshot from being expired."""
+        """Tag the snapshot, so that nobody expires it."""
         if pin.snapshot is None:
             return
         table = load_table(catalog, pin.location, f"run {run}")
@@ -115,7 +122,7 @@ class IcebergArchive(TableArchive, Archive):
 
     @classmethod
     def release(cls, pin: ArchivePin, catalog: Catalog, run: str) -> None:
-        """Take all tags of the run away."""
+        """Delete all tags of the run."""
         if pin.snapshot is None:
             return
         try:
@@ -127,7 +134,7 @@ class IcebergArchive(TableArchive, Archive):
     def age(
         cls, pin: ArchivePin, catalog: Catalog, now: datetime
     ) -> tuple[timedelta, timedelta] | None:
-        """Known where the table says after which age snapshots expire."""
+        """The ages, if a property of the table says when snapshots expire."""
         if pin.snapshot is None:
             return None
         metadata = catalog.load_table(pin.location).metadata
@@ -139,12 +146,12 @@ class IcebergArchive(TableArchive, Archive):
 
     @classmethod
     def is_table(cls, pin: ArchivePin, table: str) -> bool:
-        """The id tells it. Other files in the table's folder are not its rows."""
+        """Compare the ids of the tables; other files in the table's folder are not its rows."""
         return IcebergFacts(**pin.facts).table_uuid == table
 
     @classmethod
     def reached(cls, pin: ArchivePin, catalog: Catalog) -> dict[int, ArchiveProgress]:
-        """As the summaries of the snapshots say it that 'tidemill archive run' committed."""
+        """Read it from the summaries of the snapshots that 'tidemill archive run' committed."""
         table = load_table(catalog, pin.location, f"table {pin.location}")
         require_snapshot(table, pin)
         return {} if pin.snapshot is None else read_progress(table.metadata, pin.snapshot)
@@ -159,7 +166,7 @@ class IcebergArchive(TableArchive, Archive):
 
 
 class IcebergReader(ArchiveReader):
-    """One snapshot of one table. No catalog: the pinned metadata says all there is to read."""
+    """It reads one snapshot of one table, from the pinned metadata and without a catalog."""
 
     def __init__(
         self,
@@ -179,11 +186,6 @@ class IcebergReader(ArchiveReader):
         self.wide = wide
         self._schema = known
 
-    @cached_property
-    def zoned(self) -> bool:
-        """Whether the ingest time carries a zone."""
-        return zone_aware(self.metadata.schema(), self.pin.ingest_time)
-
     def columns(self) -> dict[str, str]:
         """The pinned schema's columns, their types in Iceberg's words."""
         return {field.name: str(field.field_type) for field in self.metadata.schema().fields}
@@ -196,15 +198,27 @@ class IcebergReader(ArchiveReader):
             self._schema = schema_to_pyarrow(self.metadata.schema(), include_field_ids=False)
         return self._schema
 
+    def sample(self, rows: int) -> Iterator[pa.RecordBatch]:
+        """Deleted rows of a file may be among them; columns are found by their ids."""
+        from pyiceberg.expressions import AlwaysTrue
+
+        tasks = [] if self.pin.snapshot is None else self._plan_files(AlwaysTrue())
+        tasks = spread(tasks, PLACES)
+        for task in tasks:
+            path = task.file.file_path
+            with told(path), self.io.new_input(path).open() as source:
+                named = names_in_file(source, self.metadata.schema())
+                for batch in first_rows(source, path, len(tasks), rows):
+                    yield shaped(batch, self.schema(), {}, named)
+
     def extents(self, start: int, end: int) -> list[tuple[Any, Extent]]:
         """Files with rows in the range, from the snapshot's manifests alone."""
         if self.pin.snapshot is None:
             return []
-        if self.pin.where is not None:
-            bind_filter(self.metadata.schema(), self.pin.where, self.pin.location)
+        if self.pin.rows.where is not None:
+            bind_filter(self.metadata.schema(), self.pin.rows.where, self.pin.location)
         tasks = self._plan_files(self._filter(start, end))
-        ingest = self.metadata.schema().find_field(self.pin.ingest_time)
-        event = self.metadata.schema().find_field(self.pin.event_time)
+        ingest, event = self._time_fields()
         known = {task.file.file_path: task for task in tasks}
         found = [file_extent(task, ingest, event) for task in tasks]
         found = [extent for extent in found if extent.first < end and extent.last >= start]
@@ -213,17 +227,20 @@ class IcebergReader(ArchiveReader):
         return [(known[extent.file], extent) for extent in cut]
 
     def verify(self) -> None:
-        """Rows without an ingest time belong to no slice; Iceberg's pruning would hide them."""
+        """Refuse rows without an ingest time: they belong to no slice, and pruning hides them."""
         from pyiceberg.expressions import IsNull
 
         if self.pin.snapshot is None:
             return
-        column = self.pin.ingest_time
-        field = self.metadata.schema().find_field(column)
-        for task in self._plan_files(IsNull(term=column)):
-            nulls = (task.file.null_value_counts or {}).get(field.field_id, 0)
+        ingest, _ = self._time_fields()
+        for task in self._plan_files(IsNull(term=ingest.name)):
+            nulls = (task.file.null_value_counts or {}).get(ingest.field_id, 0)
             if nulls:
-                raise null_ingest_times(nulls, column, task.file.file_path)
+                raise null_ingest_times(nulls, ingest.name, task.file.file_path)
+
+    def _time_fields(self) -> tuple[NestedField, NestedField]:
+        find = self.metadata.schema().find_field
+        return find(self.pin.times.ingest_time), find(self.pin.times.event_time)
 
     def _plan_files(self, condition: BooleanExpression) -> list[Any]:
         from pyiceberg.table import DataScan
@@ -254,20 +271,18 @@ class IcebergReader(ArchiveReader):
     def _filter(self, start: int, end: int) -> BooleanExpression:
         from pyiceberg.expressions import And
 
-        by_time = ingest_filter(self.pin.ingest_time, start, end, self.zoned)
-        return And(by_time, self._where())
+        is_zoned = zone_aware(self.metadata.schema(), self.pin.times.ingest_time)
+        return And(ingest_filter(self.pin.times.ingest_time, start, end, is_zoned), self._where())
 
     def _where(self) -> BooleanExpression:
         from pyiceberg.expressions import AlwaysTrue
 
-        where = self.pin.where
+        where = self.pin.rows.where
         return AlwaysTrue() if where is None else parse_filter(where, self.pin.location)
 
     def _filter_of(self, piece: Piece) -> BooleanExpression:
-        """A file that lies in its piece whole needs no look at its rows' ingest times."""
-        schema = self.metadata.schema()
-        ingest, event = map(schema.find_field, (self.pin.ingest_time, self.pin.event_time))
-        extent = file_extent(piece.handle, ingest, event)
+        """The filter of a piece. Of a file that lies whole in it, no ingest time is compared."""
+        extent = file_extent(piece.handle, *self._time_fields())
         is_whole = piece.start <= extent.first and extent.end <= piece.end
         return self._where() if is_whole else self._filter(piece.start, piece.end)
 

@@ -1,4 +1,4 @@
-"""From a pin to its reader, on the driver and in every process of a run."""
+"""Make the reader of a pinned source: on the driver from the archive, later from what was kept."""
 
 from __future__ import annotations
 
@@ -8,70 +8,59 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from tidemill.config.archive import ARCHIVES
+from tidemill.connectors.archives.contract import ArchiveReader
 from tidemill.errors import ConfigError, RunError
 from tidemill.rows.columns import EXTRA, RAW, REASON
+from tidemill.runfolder.folder import ARROW
 from tidemill.storage.location import Location
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
 
-    from tidemill.connectors.archives.contract import Archive, ArchiveReader
+    from tidemill.connectors.archives.contract import Archive
     from tidemill.connectors.pieces import Piece
     from tidemill.planning.manifest import ArchivePin, Manifest, SourcePin
     from tidemill.planning.statistics import Extent
 
-_SCHEMA = ".arrow"
-
 
 def archive_of(pin: ArchivePin) -> type[Archive]:
     """The class of a pinned archive."""
-    from tidemill.config.archive import ARCHIVES  # a log without history needs none of it
-
     found: type[Archive] = ARCHIVES.find(pin.kind)
     return found
 
 
 def open_reader(pin: SourcePin, catalog: Catalog) -> ArchiveReader:
-    """The reader of a source, from the archive. Also proves that what is pinned is still there."""
+    """The reader of a source, from the archive; an error if what is pinned is no longer there."""
     if pin.archive is None:
         return LogColumns(pin)
     return archive_of(pin.archive).open(pin, catalog)
 
 
-class LogColumns:
+class LogColumns(ArchiveReader):
     """A log without history: all that can be told of it beforehand are its columns."""
 
     def __init__(self, pin: SourcePin) -> None:
         """The pin has a live home."""
         self.pin = pin
 
-    def columns(self) -> dict[str, str]:
-        """Columns with their types in Arrow's words."""
-        return {field.name: str(field.type) for field in self.schema()}
-
     def schema(self) -> pa.Schema:
         """Decoded columns, time and place of a record, and our notes: as its archive has them."""
         return log_schema(self.pin)
 
     def verify(self) -> None:
-        """Nothing is there yet; but a filter must fit what will come."""
-        if self.pin.where is not None:
+        """Nothing is there yet, but the filter must fit the columns that will come."""
+        if self.pin.rows.where is not None:
             from tidemill.connectors.archives.filtering import RowFilter
 
-            RowFilter(self.schema(), self.pin.where, f"stream {self.pin.stream}")
-
-    def differences(self, start: int, end: int) -> dict[str, str]:
-        """No history."""
-        del start, end
-        return {}
+            RowFilter(self.schema(), self.pin.rows.where, f"stream {self.pin.stream}")
 
     def extents(self, start: int, end: int) -> list[tuple[Any, Extent]]:
-        """No history."""
-        del start, end
+        """There is no history, so no task ever calls :meth:`read`."""
         return []
 
     def read(self, piece: Piece, columns: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
-        """No history."""
+        """There is no piece."""
         raise NotImplementedError
 
 
@@ -82,9 +71,9 @@ def log_schema(pin: SourcePin) -> pa.Schema:
     assert pin.live is not None
     decoded = arrow_schema(Format(**pin.live.format))
     own = [
-        (pin.ingest_time, pa.timestamp("us", "UTC")),
-        (pin.partition, pa.int32()),
-        (pin.offset, pa.int64()),
+        (pin.times.ingest_time, pa.timestamp("us", "UTC")),
+        (pin.rows.partition, pa.int32()),
+        (pin.rows.offset, pa.int64()),
     ]
     for name, _ in own:
         if name in decoded.names:
@@ -99,25 +88,22 @@ def log_schema(pin: SourcePin) -> pa.Schema:
 
 
 def keep_metadata(pin: SourcePin, catalog: Catalog, path: Path) -> None:
-    """Put what readers need beside the manifest: a run reads its source without a catalog.
+    """Put what readers need beside the manifest, so that a run reads its source without a catalog.
 
-    Its Arrow schema as well: to find it takes imports or footers, and every process needs it. The
-    schema comes last: once it is there, all is.
+    The Arrow schema is kept too, because every process needs it and finding it takes imports or
+    footers. The schema is written last: :func:`is_kept` looks for it alone.
     """
     reader = open_reader(pin, catalog)
     kept = None if pin.archive is None else archive_of(pin.archive).keep(reader)
     if kept is not None:
-        _put(path, kept)
-    _put(path.with_suffix(_SCHEMA), reader.schema().serialize().to_pybytes())
+        Location.of(path).write(kept)
+    schema = reader.schema().serialize().to_pybytes()
+    Location.of(path.with_suffix(ARROW)).write(schema)
 
 
 def is_kept(manifest: Manifest, path: Callable[[str], Path]) -> bool:
     """Whether :func:`keep_metadata` was done for every source; ``path`` says where it puts it."""
-    return all(path(name).with_suffix(_SCHEMA).exists() for name in manifest.sources)
-
-
-def _put(path: Path, content: bytes) -> None:
-    Location.of(path).write(content)
+    return all(path(name).with_suffix(ARROW).exists() for name in manifest.sources)
 
 
 def reopen_reader(pin: SourcePin, path: Path, properties: dict[str, str]) -> ArchiveReader:
@@ -131,11 +117,11 @@ def reopen_reader(pin: SourcePin, path: Path, properties: dict[str, str]) -> Arc
         raise _unreadable(path, pin, error) from None
 
 
-def kept_schema(path: Path, pin: SourcePin) -> pa.Schema | None:
-    """The source's columns; None for a run that was planned before schemas were kept."""
-    path = path.with_suffix(_SCHEMA)
+def kept_schema(path: Path, pin: SourcePin) -> pa.Schema:
+    """The columns of a run's source, from what :func:`keep_metadata` left."""
+    path = path.with_suffix(ARROW)
     try:
-        return pa.ipc.read_schema(pa.py_buffer(path.read_bytes())) if path.exists() else None
+        return pa.ipc.read_schema(pa.py_buffer(path.read_bytes()))
     except (OSError, ValueError) as error:
         raise _unreadable(path, pin, error) from None
 

@@ -19,6 +19,7 @@ from pyarrow import fs
 from tidemill.connectors.archives.file_columns import FileColumns
 from tidemill.connectors.archives.filtering import row_condition
 from tidemill.connectors.archives.folder import FolderArchive, FolderReader
+from tidemill.connectors.archives.sampling import PLACES, first_rows, shaped, spread
 from tidemill.connectors.pieces import Piece
 from tidemill.errors import SourceError
 from tidemill.iceberg.extents import row_group_extents
@@ -56,7 +57,7 @@ class ParquetArchive(FolderArchive):
 
     @classmethod
     def reader(cls, pin: SourcePin, known: pa.Schema | None) -> ArchiveReader:
-        """All that is to know is in the pin and in the footers."""
+        """The reader needs only the pin and the footers."""
         return ParquetReader(pin, known)
 
 
@@ -72,25 +73,34 @@ class ParquetReader(FolderReader):
         return united
 
     def file_columns(self) -> list[FileColumns]:
-        """From the footers."""
+        """The footers tell the columns."""
         return [FileColumns(file["path"], footer.schema) for file, footer in self._footers()]
 
     def _footers(self) -> list[tuple[dict[str, Any], Footer]]:
         """What the files' footers tell. Each is read once in a process, and then kept."""
+        ingest = self.pin.times.ingest_time
 
         def read(file: dict[str, Any]) -> tuple[dict[str, Any], Footer]:
             filesystem, path = self.find_file(file)
-            known = (self.pin.location, path, file["size"], file["mtime"], self.pin.ingest_time)
+            known = (self.pin.location, path, file["size"], file["mtime"], ingest)
             if known not in _KEPT:
-                _KEPT[known] = read_footer(
-                    filesystem, path, file["path"], file["size"], self.pin.ingest_time
-                )
+                _KEPT[known] = read_footer(filesystem, path, file["path"], file["size"], ingest)
             return file, _KEPT[known]
 
         if len(_KEPT) > _MOST_KEPT:
             _KEPT.clear()
         with ThreadPoolExecutor(_THREADS) as pool:
             return list(pool.map(read, self.files))
+
+    def sample(self, rows: int) -> Iterator[pa.RecordBatch]:
+        """Of files that are spread over the folder, as their names are sorted."""
+        files = spread(self.files, PLACES)
+        for file in files:
+            filesystem, path = self.find_file(file)
+            keys = folder_keys(file["path"])
+            with filesystem.open_input_file(path) as source:
+                for batch in first_rows(source, path, len(files), rows):
+                    yield shaped(batch, self.schema(), keys, {})
 
     def extents(self, start: int, end: int) -> list[tuple[Any, Extent]]:
         """Row groups with rows in the range, from the footers."""
@@ -100,21 +110,21 @@ class ParquetReader(FolderReader):
                 continue
             if not footer.is_timed:
                 raise SourceError(
-                    f"the file has no timestamp column {self.pin.ingest_time!r}",
+                    f"the file has no timestamp column {self.pin.times.ingest_time!r}",
                     where=file["path"],
                     fix="name a timestamp column of the files as ingest_time",
                 )
             if footer.extents is None:
                 raise SourceError(
-                    f"the file has no statistics of {self.pin.ingest_time}",
+                    f"the file has no statistics of {self.pin.times.ingest_time}",
                     where=file["path"],
                     fix="write the file again with statistics",
                     file=file["path"],
                 )
             if footer.nulls:
                 raise SourceError(
-                    f"{footer.nulls} rows have no {self.pin.ingest_time}, so they belong to no "
-                    "slice",
+                    f"{footer.nulls} rows have no {self.pin.times.ingest_time}, so they belong to "
+                    "no slice",
                     where=file["path"],
                     fix="repair the archive: every row needs its ingest time",
                 )
@@ -151,9 +161,32 @@ def read_footer(
         kind = schema.field(ingest_time).type if ingest_time in schema.names else None
         is_timed = kind is not None and pa.types.is_timestamp(kind)
         parts = row_group_extents(footer, whole, ingest_time) if rows and is_timed else [whole]
-        if parts == [whole]:
-            return Footer(schema, rows, is_timed, None, 0)
-        return Footer(schema, rows, is_timed, tuple(parts), _nulls(footer, ingest_time))
+        if parts != [whole]:
+            return Footer(schema, rows, is_timed, tuple(parts), _nulls(footer, ingest_time))
+        if rows and is_timed and _is_int96(footer, ingest_time):
+            return Footer(schema, rows, is_timed, *_look_into(footer, whole, ingest_time))
+        return Footer(schema, rows, is_timed, None, 0)
+
+
+def _is_int96(footer: pq.ParquetFile, column: str) -> bool:
+    """Whether times are in the old type that Spark still writes, which never has statistics."""
+    found = (footer.schema.column(at) for at in range(len(footer.schema)))
+    return any(each.path == column and each.physical_type == "INT96" for each in found)
+
+
+def _look_into(
+    footer: pq.ParquetFile, whole: Extent, column: str
+) -> tuple[tuple[Extent, ...], int]:
+    """The extents of the row groups, from the times themselves; and how many rows have none."""
+    parts, nulls = [], 0
+    for group in range(footer.num_row_groups):
+        times = footer.read_row_group(group, [column]).column(0)
+        nulls += times.null_count
+        if len(times) > times.null_count:
+            low, high = pc.min_max(times.cast(pa.timestamp("ns")).cast(pa.int64())).as_py().values()
+            share = whole.bytes * len(times) // whole.rows
+            parts.append(Extent(whole.file, low // 1_000, high // 1_000, len(times), share))
+    return tuple(parts), nulls
 
 
 def read_rows(
@@ -194,7 +227,7 @@ def read_rows(
 def _undeleted(
     dataset: Any, columns: list[str], condition: pc.Expression, deleted: Sequence[int]
 ) -> Iterator[pa.RecordBatch]:
-    """Batches come in the file's order as long as nothing is filtered: that gives positions."""
+    """Read without a filter: only then do batches have the file's order, and rows a position."""
     gone, at = pa.array(deleted, pa.int64()), 0
     for batch in dataset.to_batches():
         positions = pa.array(range(at, at + len(batch)), pa.int64())

@@ -65,6 +65,9 @@ class LogHome(LiveHome, ABC):
     Class methods serve where only the manifest is at hand.
     """
 
+    shown: ClassVar[str] = "{kind} {location}"
+    """The log in the words of a plan, such as ``topic {location}``."""
+
     @property
     def grows(self) -> bool:
         """Whether columns were inferred, so that new fields of records become columns."""
@@ -81,8 +84,7 @@ class LogHome(LiveHome, ABC):
     def pin(
         self, loaded: LoadedConfig, described: SourcePin, begin: Beginning | None, trigger: int
     ) -> SourcePin:
-        """The source as it is read from the log alone; refuses what it cannot do. Planning."""
-        del begin
+        """The pin of a source that is read live; refuses what the log cannot do. Planning."""
         live = self.live_pin(loaded, described.stream, trigger)
         return replace(described, live=live)
 
@@ -92,7 +94,6 @@ class LogHome(LiveHome, ABC):
 
     def settings(self, loaded: LoadedConfig, stream: str) -> dict[str, Json]:
         """What slices and readers need beside the pin. May be secret: it is written nowhere."""
-        del loaded, stream
         return {}
 
     @classmethod
@@ -102,8 +103,8 @@ class LogHome(LiveHome, ABC):
 
     @classmethod
     def show(cls, pin: LivePin) -> str:
-        """The log in the words of a plan: ``topic plays``."""
-        return f"{pin.kind} {pin.location}"
+        """The log in the words of a plan."""
+        return cls.shown.format(kind=pin.kind, location=pin.location)
 
     @classmethod
     def show_positions(cls, positions: Json) -> str:
@@ -130,7 +131,6 @@ class Log(ABC):
     """A live log as the driver sees it, with what was seen when it was last looked at."""
 
     def __init__(self, pin: SourcePin) -> None:
-        """The pin has a live home."""
         assert pin.live is not None
         self.pin, self.live = pin, pin.live
 
@@ -147,7 +147,7 @@ class Log(ABC):
         """
 
     def look_now(self) -> None:
-        """The same for planning: a log that is away is an error."""
+        """Look at the log while a run is planned: here a log that is away is an error."""
         try:
             self.look()
         except LogAway as away:
@@ -169,14 +169,13 @@ class Log(ABC):
 
     @abstractmethod
     def first_positions(self, begin: Beginning, frontier: int) -> Json:
-        """Where a run enters the log whose sources all begin at a frontier."""
+        """The positions at which a run begins whose sources all begin at this frontier."""
 
     def seam(self, reached: Mapping[int, ArchiveProgress], clock: int) -> HistoryPhase:
         """History up to its end in the pinned snapshot of the archive; the log goes on there.
 
         ``reached`` is what the snapshot says of the log; empty if it says nothing.
         """
-        del reached, clock
         raise PlanError(
             "where history ends in this log nobody says, so there is no seam",
             where=self.where,
@@ -184,20 +183,19 @@ class Log(ABC):
         )
 
     def require_seam(self, phase: HistoryPhase) -> None:
-        """The log must still hold what comes right after the archive. Never a gap."""
+        """Refuse a log that has lost rows after the archive's end: the run would have a gap."""
         del phase
 
     def check_beside(self, streams: int) -> None:
-        """Refuse what the log cannot be as one of so many streams of a run."""
+        """Refuse a log that cannot be read beside the other streams of a run; there are so many."""
         del streams
 
     def risks(self, source: str) -> Iterable[str]:
-        """What the log's settings weaken. Only told, nothing fails for it: also not a log away."""
-        del source
+        """Warnings about the log's settings, for the plan. A log that is away is no error here."""
         return ()
 
     def complete(self) -> int | None:
-        """How far the log says itself that it is complete (µs); None: the clock has to tell."""
+        """The time (µs) up to which the log says that it is complete; None if it says nothing."""
         return None
 
     def next_times(self, moment: int, parts: list[str]) -> dict[str, int]:
@@ -205,13 +203,12 @@ class Log(ABC):
 
         Asked beside the batches, for `status`. Parts of which it is not known are left out.
         """
-        del moment, parts
         return {}
 
 
 @dataclass(frozen=True)
 class SlicesPlace:
-    """Where the slices of one source of one run are decided."""
+    """The source and the run whose slices are decided, and what that takes."""
 
     run: Path
     source: str
@@ -230,7 +227,6 @@ class LogSlices(ABC):
     ingest time lies before their slice."""
 
     def __init__(self, place: SlicesPlace) -> None:
-        """Opens nothing yet."""
         assert place.pin.live is not None
         self.run, self.source = place.run, place.source
         self.pin, self.live, self.schema = place.pin, place.pin.live, place.schema

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
 
 import pyarrow as pa
 
+from tidemill.planning.manifest import SourcePin
 from tidemill.records.decoding import Format, decode
-
-if TYPE_CHECKING:
-    from tidemill.planning.manifest import SourcePin
-
-_UTC_TIME = pa.timestamp("us", "UTC")
+from tidemill.rows.verdict import UTC_TIME
 
 
 def shape_records(
@@ -33,14 +29,42 @@ def shape_records(
     """
     assert pin.live is not None
     decoded = decode(Format(**pin.live.format), keys, values)
-    found: dict[str, pa.Array] = dict(zip(decoded.schema.names, decoded.columns, strict=True))
-    found[pin.ingest_time] = ingest.cast(_UTC_TIME)
-    if pin.partition is not None:
-        found[pin.partition] = pa.repeat(pa.scalar(partition, pa.int32()), len(values))
-    if pin.offset is not None:
-        found[pin.offset] = pa.array(offsets, pa.int64())
+    found = dict(zip(decoded.schema.names, decoded.columns, strict=True))
+    places = pa.array(offsets, pa.int64())
+    return shape_rows(pin, schema, columns, found, ingest, partition=partition, offsets=places)
+
+
+def shape_rows(
+    pin: SourcePin,
+    schema: pa.Schema,
+    columns: Sequence[str],
+    found: Mapping[str, pa.Array],
+    ingest: pa.Array,
+    *,
+    partition: int,
+    offsets: pa.Array,
+) -> pa.RecordBatch:
+    """These columns of rows that are decoded already, with ingest time and position."""
+    count = len(ingest)
+    rows = {**found, pin.times.ingest_time: ingest.cast(UTC_TIME)}
+    if pin.rows.partition is not None:
+        rows[pin.rows.partition] = pa.repeat(pa.scalar(partition, pa.int32()), count)
+    if pin.rows.offset is not None:
+        rows[pin.rows.offset] = offsets
     arrays = [
-        found[name] if name in found else pa.nulls(len(values), schema.field(name).type)
-        for name in columns
+        rows[name] if name in rows else pa.nulls(count, schema.field(name).type) for name in columns
     ]
     return pa.RecordBatch.from_arrays(arrays, names=list(columns))
+
+
+def row_filter(
+    pin: SourcePin, schema: pa.Schema, columns: tuple[str, ...]
+) -> tuple[tuple[str, ...], Callable[[pa.RecordBatch], pa.RecordBatch]]:
+    """The columns to read, and the function that applies the source's filter to read rows."""
+    if pin.rows.where is None:
+        return columns, lambda rows: rows
+    from tidemill.connectors.archives.filtering import RowFilter
+
+    keep = RowFilter(schema, pin.rows.where, f"stream {pin.stream}")
+    wanted = tuple(dict.fromkeys((*columns, *keep.columns)))
+    return wanted, lambda rows: keep(rows).select(columns)

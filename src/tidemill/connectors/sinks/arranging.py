@@ -1,8 +1,9 @@
-"""Before rows become messages: those of a key in one task, in the order of their time."""
+"""Before rows become messages, bring those of a key into one task, in the order of their time."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
 from tidemill.connectors.sinks.contract import OUTPUT, ROW
@@ -16,23 +17,23 @@ _TASK = "_tidemill_task"
 
 
 def arrange(frame: DataFrame, shapes: Mapping[str, MessageShape], tasks: int) -> DataFrame:
-    """The batch with its rows where their messages are made; rows of tables stay in their tasks.
+    """The batch with the rows of topics moved to their tasks; rows of tables stay where they are.
 
-    One task has all rows of a key (without one: of an identity), so their order is one producer's,
-    and equal rows can be numbered. ``shapes`` are those of the outputs that go to topics.
+    One task gets all rows of a key (without a key: all rows of one identity), so one producer keeps
+    their order, and equal rows can be numbered. ``shapes`` are those of the outputs to topics.
     """
     from pyspark.sql import functions as F
 
     task, row, ordered, ranked = F.pmod(F.spark_partition_id(), F.lit(tasks)), F.lit(0), [], []
     is_united = OUTPUT in frame.columns
     for name, shape in shapes.items():
-        columns = _Columns(name if is_united else None)
+        columns = partial(_columns, f"{_quoted(name)}." if is_united else "")
         mine = F.col(OUTPUT) == name if is_united else F.lit(True)
-        place = F.pmod(_hash(columns.of(shape.key or shape.hashed)), F.lit(tasks))
+        place = F.pmod(_hash(columns(shape.key or shape.hashed)), F.lit(tasks))
         task = F.when(mine, place.cast("int")).otherwise(task)
-        row = F.when(mine, _hash(columns.of(shape.hashed))).otherwise(row)
-        ordered += columns.of(([shape.time] if shape.time else []) + list(shape.key))
-        ranked += columns.of(shape.ranked)
+        row = F.when(mine, _hash(columns(shape.hashed))).otherwise(row)
+        ordered += columns([*([shape.time] if shape.time else []), *shape.key])
+        ranked += columns(shape.ranked)
     united = [F.col(OUTPUT)] if is_united else []
     return (
         frame.select("*", task.cast("int").alias(_TASK), row.cast("long").alias(ROW))
@@ -42,16 +43,10 @@ def arrange(frame: DataFrame, shapes: Mapping[str, MessageShape], tasks: int) ->
     )
 
 
-class _Columns:
-    """The columns of an output in a frame that has one, or several as structs."""
+def _columns(before: str, names: Iterable[str]) -> list[Column]:
+    from pyspark.sql import functions as F
 
-    def __init__(self, output: str | None) -> None:
-        self._before = "" if output is None else f"{_quoted(output)}."
-
-    def of(self, names: list[str] | tuple[str, ...]) -> list[Column]:
-        from pyspark.sql import functions as F
-
-        return [F.col(self._before + _quoted(name)) for name in names]
+    return [F.col(before + _quoted(name)) for name in names]
 
 
 def _quoted(name: str) -> str:

@@ -21,14 +21,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Protocol, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidemill.config.pins import SinkPin
 from tidemill.config.sink import SINKS, SinkSection
-from tidemill.errors import PlanError, RunError
+from tidemill.errors import PlanError, RunError, SinkError
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -53,7 +53,6 @@ OUTPUT = "_tidemill_output"
 """Of united outputs: which one a row belongs to."""
 ROW = "_tidemill_row"
 """Of outputs with topics: rows of one identity have one value, and stand together."""
-TIDEMILL = (OUTPUT, ROW)
 _FLUSH_BYTES = 128 * 1024 * 1024
 
 
@@ -111,7 +110,7 @@ class Sink(ABC):
     """See :meth:`prepare`; `stamp.is_repeat` asks for it."""
 
     def check(self) -> None:  # noqa: B027
-        """The place can be reached, with the settings of now. Changes nothing."""
+        """Raise SinkError if the place cannot be reached with today's settings. Changes nothing."""
 
     def prepare(self, at_start: BatchStamp | None) -> None:
         """Make what is missing; raise SinkError if what is there does not fit the output.
@@ -123,7 +122,7 @@ class Sink(ABC):
 
     @abstractmethod
     def destination(self, batch: int = -1) -> Destination:
-        """Where tasks write the rows of a batch; −1: of all batches, if tasks outlive a batch."""
+        """Where tasks write the rows of a batch; −1 stands for all, where tasks outlive a batch."""
 
     @abstractmethod
     def commit(self, stamp: BatchStamp, written: Sequence[bytes]) -> bool:
@@ -147,25 +146,38 @@ class Sink(ABC):
         return {}
 
     def rows_in(self, span: tuple[int, int]) -> int:
-        """How many rows with a time in the span (µs) are there, about; 0 only if there is none.
+        """About how many rows with a time in the span (µs) are there; 0 only if there is none.
 
-        Of an output without a time: all rows. A log is not asked: its rows carry their run.
+        Of an output without a time all rows count. A log is not asked: its rows carry their run.
         """
         return 0
+
+    def scan(
+        self, columns: Sequence[str], span: tuple[int, int] | None
+    ) -> Iterator[pa.RecordBatch]:
+        """Driver: the rows with a time in the span (µs) in batches, with these columns.
+
+        Without a span, and of an output without a time: all rows that are at the place now, in any
+        order. A run asks for them to judge its expectations, if the section ``is_readable``. No
+        batch may need much memory.
+        """
+        raise NotImplementedError(self.place)
+
+    def read(self) -> pa.Table:
+        """Driver: all rows that are at the place now. Tests ask for them, a run never does."""
+        raise SinkError(
+            f"the rows of {self.place} are not read back",
+            fix="read them as their consumers do",
+        )
 
     def require_apart(self, sources: Mapping[str, SourcePin]) -> None:  # noqa: B027
         """Raise PlanError if the place belongs to one of the run's sources, or to an archive."""
 
 
-def open_sink(run: SinkRun, name: str, pin: SinkPin) -> Sink:
-    """Driver: the sink of a pin, by its kind."""
-    found: Sink = SINKS.find(pin.kind).open(run, name, pin)
-    return found
-
-
 def open_sinks(run: SinkRun) -> dict[str, Sink]:
     """Driver: the sinks of a run's outputs, by output."""
-    return {name: open_sink(run, name, pin) for name, pin in run.manifest.sinks.items()}
+    outputs = run.manifest.outputs.sinks.items()
+    return {name: SINKS.find(pin.kind).open(run, name, pin) for name, pin in outputs}
 
 
 def open_places(run: SinkRun) -> dict[str, Sink]:
@@ -213,13 +225,13 @@ class Destination(Protocol):
 
 
 class Opened(Protocol):
-    """A task's part of an output. What it yields goes to the driver, in :data:`RESULT_DDL`."""
+    """A task's part of an output. What it yields goes to the driver, as :data:`RESULT_DDL` says."""
 
     def take(self, rows: pa.Table) -> Iterator[pa.RecordBatch]:
         """Rows of the range, in the order the task has them."""
 
     def finish(self) -> Iterator[pa.RecordBatch]:
-        """After this the rows are written: a commit may make them seen, or they are seen."""
+        """Write everything; after this a commit may make the rows seen (a topic shows them now)."""
 
 
 @dataclass(frozen=True)
@@ -231,10 +243,10 @@ class FileDestination(ABC):
 
     @abstractmethod
     def write(self, rows: pa.Table) -> Iterable[tuple[bytes, int]]:
-        """Executor: write files that nobody sees yet; what ``commit`` is told, and rows of each."""
+        """Executor: write files that nobody sees yet; yields what ``commit`` gets, and its rows."""
 
     def open(self, name: str) -> Opened:
-        """A re-run writes new files; only those the commit takes are ever seen."""
+        """A task that runs again writes new files; only those in a commit are ever seen."""
         return _HeldRows(self, name)
 
 
@@ -272,6 +284,5 @@ def cut(rows: pa.Table, target: Destination) -> tuple[pa.Table, int]:
 
 def result(output: str, file: bytes | None, rows: int, suppressed: int) -> pa.RecordBatch:
     """What a task tells the driver."""
-    values: list[Any] = [[output], [file], [rows], [suppressed]]
-    arrays = [pa.array(value, field.type) for value, field in zip(values, RESULT, strict=True)]
-    return pa.RecordBatch.from_arrays(arrays, schema=RESULT)
+    told = {"output": output, "file": file, "rows": rows, "suppressed": suppressed}
+    return pa.RecordBatch.from_pylist([told], schema=RESULT)

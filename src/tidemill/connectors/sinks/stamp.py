@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
 from tidemill.errors import SinkError
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from pyiceberg.manifest import DataFile
 
 _FILES = "files"
+_WATERMARK = "batchWatermarkMs"
+_RARE = {"apart", "apart_before", "closed", "recovers", "code"}
+"""What a stamp leaves out where there is nothing to say."""
 
 
 @dataclass(frozen=True)
@@ -40,45 +43,22 @@ class BatchStamp:
 
     def as_property(self, files: Sequence[DataFile] = ()) -> dict[str, str]:
         """The table property of the commit; it tells these files from others of a repeat."""
-        return {property_name(self.run): self.to_json({_FILES: digest(files)})}
+        return {property_name(self.run): self.to_json({_FILES: digest_files(files)})}
 
     def to_json(self, more: Mapping[str, str] | None = None) -> str:
         """The stamp as places keep it, with what a kind of sink adds."""
-        value: dict[str, Any] = {
-            "batch": self.batch,
-            "frontiers": self.frontiers,
-            "batchWatermarkMs": self.watermark,
-            "before": self.before,
-            "positions": self.positions,
-            **(more or {}),
-        }
-        told = {
-            "apart": self.apart,
-            "apart_before": self.apart_before,
-            "closed": self.closed,
-            "recovers": self.recovers,
-            "code": self.code,
-        }
-        value |= {name: found for name, found in told.items() if found}
-        return json.dumps(value, sort_keys=True)
+        told = {_WATERMARK if name == "watermark" else name: v for name, v in asdict(self).items()}
+        del told["run"]  # it is in the stamp's own name
+        kept = {name: found for name, found in told.items() if found or name not in _RARE}
+        return json.dumps({**kept, **(more or {})}, sort_keys=True)
 
     @classmethod
     def from_json(cls, run: str, text: str) -> BatchStamp:
         """The inverse of :meth:`to_json`."""
         value = json.loads(text)
-        return cls(
-            run,
-            int(value["batch"]),
-            value["frontiers"],
-            value["batchWatermarkMs"],
-            before=value.get("before", {}),
-            positions=value.get("positions", {}),
-            apart=tuple(value.get("apart", ())),
-            apart_before=tuple(value.get("apart_before", ())),
-            closed=tuple(value.get("closed", ())),
-            recovers=value.get("recovers", ""),
-            code=value.get("code", ""),
-        )
+        told = {**value, "run": run, "watermark": value[_WATERMARK]}
+        told |= {name: tuple(value.get(name, ())) for name in ("apart", "apart_before", "closed")}
+        return cls(**{each.name: told[each.name] for each in fields(cls) if each.name in told})
 
     def is_same(self, other: BatchStamp) -> bool:
         """Whether both are of one batch: same number, same ends, same begin where both tell it."""
@@ -105,28 +85,26 @@ def read_stamps(properties: Mapping[str, str]) -> dict[str, BatchStamp]:
     """The last commits of all runs in the table, by run."""
     prefix, found = property_name(""), {}
     for key, text in properties.items():
-        if key.startswith(prefix) and '"batchWatermarkMs"' in text:
+        if key.startswith(prefix) and f'"{_WATERMARK}"' in text:
             run = key.removeprefix(prefix)
             found[run] = BatchStamp.from_json(run, text)
     return found
 
 
-def committed_batch(properties: Mapping[str, str], run: str) -> int:
-    """The last batch of the run in the table, or −1."""
-    found = read_stamp(properties, run)
-    return -1 if found is None else found.batch
-
-
 def holds(properties: Mapping[str, str], run: str, files: Sequence[DataFile]) -> bool:
     """Whether these very files came with the run's last commit. No file has to be listed for it."""
     text = properties.get(property_name(run))
-    return text is not None and json.loads(text).get(_FILES) == digest(files)
+    return text is not None and json.loads(text).get(_FILES) == digest_files(files)
 
 
-def digest(files: Sequence[DataFile]) -> str:
-    """The names of the files in a few letters: a name is used once, so they tell a write."""
-    names = "\n".join(sorted(file.file_path for file in files))
-    return hashlib.sha256(names.encode()).hexdigest()[:16]
+def digest_files(files: Sequence[DataFile]) -> str:
+    """The names of the files in a few letters."""
+    return digest(file.file_path for file in files)
+
+
+def digest(names: Iterable[str]) -> str:
+    """Names in a few letters: each name is used once, so together they tell a write."""
+    return hashlib.sha256("\n".join(sorted(names)).encode()).hexdigest()[:16]
 
 
 def is_repeat(

@@ -1,4 +1,4 @@
-"""Write a batch's output on executors; data files of tables are not seen before the commit."""
+"""Write a batch's output on executors, and the data files of an Iceberg table's part of it."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from tidemill.connectors.sinks.contract import (
 )
 from tidemill.connectors.sinks.iceberg.credentials import Vending
 from tidemill.errors import errors_told
+from tidemill.iceberg.data_files import write_files
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
-    from pyiceberg.manifest import DataFile
     from pyiceberg.table import Table
     from pyiceberg.table.metadata import TableMetadata
 
@@ -74,7 +74,7 @@ class BatchWriter:
     targets: Mapping[str, Destination]
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Executor."""
+        """Executor: write one task's rows."""
         with errors_told():
             yield from self._write(batches)
 
@@ -102,18 +102,3 @@ class BatchWriter:
                 if ROW in batch.schema.names:
                     rows = rows.append_column(ROW, chosen.column(ROW))
                 yield name, rows
-
-
-def write_files(metadata: TableMetadata, io: FileIO, rows: pa.Table) -> list[DataFile]:
-    """Data files of these rows, split by the table's partitions; each knows its partitioning."""
-    from pyiceberg.io.pyarrow import _dataframe_to_data_files
-
-    try:
-        files = list(_dataframe_to_data_files(table_metadata=metadata, df=rows, io=io))
-    except OverflowError:  # pyiceberg's statistics have no year 10000: such files go without
-        blind = {**metadata.properties, "write.metadata.metrics.default": "counts"}
-        metadata = metadata.model_copy(update={"properties": blind})
-        files = list(_dataframe_to_data_files(table_metadata=metadata, df=rows, io=io))
-    for file in files:
-        file.spec_id = metadata.default_spec_id  # pyiceberg leaves it to a manifest's reader
-    return files

@@ -1,19 +1,26 @@
-"""Attribution: each row with the row(s) of another input that are at most ``within`` away."""
+"""Attribution: each row with the row(s) of another input that are at most ``within`` away.
+
+Both inputs become one frame, in which `_side` says whose a row is.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import timedelta
+from typing import TYPE_CHECKING
 
 import polars as pl
 import pyarrow as pa
 
 from tidemill.errors import PlanError
-from tidemill.folds.base import TIME, BoundFold, Input, Passing
+from tidemill.folds.base import TIME, BoundFold, Frames, Input, Key, Passing
 from tidemill.folds.frames import empty, micros, stack
 from tidemill.folds.matching.options import choose, name_columns
-from tidemill.folds.matching.timeline import arrange, find_idle, tie_breakers
-from tidemill.planning.chains import Reach
+from tidemill.folds.matching.timeline import arrange, find_idle, reach_within, tie_breakers
+from tidemill.folds.operator import column_of, put, read_input, spark_type
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 DIRECTION = ("backward", "forward")
 PICK = ("first", "last", "nearest", "all")
@@ -31,68 +38,18 @@ class BoundAttribute(BoundFold):
     time; of the other input there is only one such row, unless ``pick`` is ``all``.
     """
 
-    keys: tuple[str, ...]
-    source: Input
+    kind = "attribute"
+    goes_by = _TIME
+
     other: Input
+    added: dict[str, str]
+    """The names of the other input's columns, and those that they get in the output."""
     within: int
     direction: str
     pick: str
     how: str
-    prefix: str
 
-    kind = "attribute"
-    time = _TIME
-
-    @property
-    def goes_by(self) -> str:
-        """The time of the rows of both sides."""
-        return _TIME
-
-    @property
-    def parts(self) -> pa.Schema:
-        """Rows of both sides."""
-        keys = [pa.field(name, self.source.schema.field(name).type) for name in self.keys]
-        return pa.schema(
-            [
-                *keys,
-                pa.field(_TIME, TIME),
-                pa.field(_SIDE, pa.int8()),
-                pa.field(_LEFT, _struct(self.source.schema)),
-                pa.field(_RIGHT, _struct(self.other.schema)),
-            ]
-        )
-
-    @property
-    def state(self) -> pa.Schema:
-        """Rows of both sides, those of one time numbered."""
-        return self.parts.append(pa.field(_NUMBER, pa.int64()))
-
-    @property
-    def output(self) -> pa.Schema:
-        """The left input's columns, then the other's columns without the keys."""
-        found = [pa.field(self.prefix + field.name, field.type) for field in self._added]
-        return pa.schema([*self.source.schema, *found])
-
-    @property
-    def _added(self) -> list[pa.Field]:
-        return [field for field in self.other.schema if field.name not in self.keys]
-
-    @property
-    def order(self) -> tuple[str, ...]:
-        """Rows of one side, key and time are numbered."""
-        return (*self.keys, _TIME, _SIDE, _NUMBER)
-
-    @property
-    def times(self) -> dict[str, Reach]:
-        """Backward looks back; forward looks ahead, and holds rows back for so long."""
-        none, within = timedelta(0), timedelta(microseconds=self.within)
-        if self.direction == "backward":
-            return {self.source.time: Reach(within, none, none)}
-        return {self.source.time: Reach(none, within, within)}
-
-    def step(
-        self, state: pl.DataFrame, parts: pl.DataFrame, passing: Passing
-    ) -> tuple[pl.DataFrame, pl.DataFrame]:
+    def advance(self, state: pl.DataFrame, parts: pl.DataFrame, passing: Passing) -> Frames:
         """Output the left rows that the watermark has passed, and keep what can still match."""
         news = parts.filter(self._can_count())
         if not len(state) and not len(news):
@@ -191,8 +148,7 @@ class BoundAttribute(BoundFold):
             pairs = pairs.filter(pl.col("found").is_not_null())
         ours = rows.select(pl.col(_LEFT).gather(pairs["row"])).unnest(_LEFT)
         theirs = rows.select(pl.col(_RIGHT).gather(pairs["found"])).select(
-            pl.col(_RIGHT).struct.field(field.name).alias(self.prefix + field.name)
-            for field in self._added
+            pl.col(_RIGHT).struct.field(theirs).alias(made) for theirs, made in self.added.items()
         )
         return pl.concat([ours, theirs], how="horizontal").select(self.output.names)
 
@@ -211,69 +167,119 @@ class BoundAttribute(BoundFold):
         return stack([ours, theirs])
 
 
-def _struct(schema: pa.Schema) -> pa.StructType:
-    return pa.struct([pa.field(field.name, field.type) for field in schema])
+@dataclass(frozen=True)
+class Attribution:
+    """What `attribute(…)` returns: call it, or give it to ``DataFrame.transform``."""
+
+    other: DataFrame
+    bind: Callable[[Input, Input], BoundAttribute]
+    time: str | None
+    other_time: str | None
+    name: str | None
+    delay: object | None
+
+    def __call__(self, frame: DataFrame) -> DataFrame:
+        """Apply it to a DataFrame."""
+        if frame.isStreaming != self.other.isStreaming:
+            raise PlanError(
+                "one input is a stream, the other is not",
+                where="attribute",
+                fix="give it two streams, or two static DataFrames",
+            )
+        rows = read_input(frame, "attribute", self.time)
+        others = read_input(self.other, "attribute (other)", self.other_time)
+        bound = self.bind(rows, others)
+        left = _side(frame, rows, bound, _LEFT)
+        right = _side(self.other, others, bound, _RIGHT)
+        return put(left.unionByName(right), bound, self.name, self.delay)
 
 
-def bind_attribute(
-    rows: Input,
-    other: Input,
-    on: str | list[str] | tuple[str, ...],
-    within: object,
+def _side(frame: DataFrame, rows: Input, bound: BoundAttribute, name: str) -> DataFrame:
+    """One input's rows: key, time, side, and the whole row as a struct named after its side."""
+    from pyspark.sql import functions as F
+
+    shape, names = spark_type(bound.parts), (_LEFT, _RIGHT)
+    row = F.struct(*map(column_of, rows.schema.names))
+    return frame.select(
+        *map(column_of, bound.keys),
+        column_of(rows.time).alias(_TIME),
+        F.lit(names.index(name)).cast("byte").alias(_SIDE),
+        *(
+            (row if name == each else F.lit(None).cast(shape[each].dataType)).alias(each)
+            for each in names
+        ),
+    )
+
+
+def attribute(
+    other: DataFrame,
     *,
+    on: Key,
+    within: object,
     direction: str = "backward",
     pick: str = "last",
     how: str = "left",
     prefix: str = "",
-) -> BoundAttribute:
-    """Check the options against the rows of both inputs."""
-    keys = name_columns(rows, "on", on)
-    _check_keys(rows, other, keys)
-    if not isinstance(prefix, str):
-        raise PlanError(f"prefix is {prefix!r}", where=rows.operator, fix="write a short text")
-    bound = BoundAttribute(
-        keys,
-        rows,
-        other,
-        rows.length(within, "within"),
-        choose(rows, "direction", direction, DIRECTION),
-        choose(rows, "pick", pick, PICK),
-        choose(rows, "how", how, HOW),
-        prefix,
-    )
-    _check_names(bound)
-    return bound
+    time: str | None = None,
+    other_time: str | None = None,
+    name: str | None = None,
+    delay: object | None = None,
+) -> Attribution:
+    """Each row with the row(s) of ``other`` of the same key up to ``within`` before (or after) it.
+
+    ``direction`` backward: event time in ``[t - within, t]``; forward: in ``[t, t + within]``.
+    ``pick`` first, last, nearest or all of them; ``how`` left (rows without a match come out with
+    nulls) or inner. The other's columns get ``prefix`` before their names.
+    """
+
+    def bind(rows: Input, others: Input) -> BoundAttribute:
+        keys = name_columns(rows, "on", on)
+        _check_keys(rows, others, keys)
+        if not isinstance(prefix, str):
+            raise rows.wrong(f"prefix is {prefix!r}", "write a short text")
+        found = [each for each in others.schema if each.name not in keys]
+        output = pa.schema([*rows.schema, *((prefix + each.name, each.type) for each in found)])
+        if twice := [each for each in output.names if output.names.count(each) > 1]:
+            raise rows.wrong(
+                f"the output has two columns named {twice[0]!r}",
+                "name the columns of other apart with prefix=",
+                column=twice[0],
+            )
+        left, right = (
+            pa.struct([pa.field(each.name, each.type) for each in side.schema])
+            for side in (rows, others)
+        )
+        shape = [(name, rows.schema.field(name).type) for name in keys]
+        shape += [(_TIME, TIME), (_SIDE, pa.int8()), (_LEFT, left), (_RIGHT, right)]
+        length = rows.length(within, "within")
+        looks = choose(rows, "direction", direction, DIRECTION)
+        return BoundAttribute(
+            source=rows,
+            columns=rows.schema.names,
+            keys=keys,
+            time=_TIME,
+            parts=pa.schema(shape),
+            state=pa.schema([*shape, (_NUMBER, pa.int64())]),
+            order=(*keys, _TIME, _SIDE, _NUMBER),
+            output=output,
+            times={rows.time: reach_within(length, is_back=looks == "backward")},
+            other=others,
+            added={each.name: prefix + each.name for each in found},
+            within=length,
+            direction=looks,
+            pick=choose(rows, "pick", pick, PICK),
+            how=choose(rows, "how", how, HOW),
+        )
+
+    return Attribution(other, bind, time, other_time, name, delay)
 
 
 def _check_keys(rows: Input, other: Input, keys: tuple[str, ...]) -> None:
     for name in keys:
         ours, theirs = rows.require(name, "on").type, other.require(name, "on, in other").type
         if ours != theirs:
-            raise PlanError(
-                f"the key {name!r} is a {ours} here and a {theirs} in other",
-                where=rows.operator,
-                fix="cast one of them",
-                column=name,
-            )
+            message = f"the key {name!r} is a {ours} here and a {theirs} in other"
+            raise rows.wrong(message, "cast one of them", column=name)
         if name in (_TIME, _SIDE, _NUMBER, _LEFT, _RIGHT):
-            raise PlanError(
-                f"a key cannot be named {name!r}",
-                where=rows.operator,
-                fix="rename the column before, in both inputs",
-                column=name,
-            )
-
-
-def _check_names(bound: BoundAttribute) -> None:
-    names = bound.output.names
-    twice = [name for name in dict.fromkeys(names) if names.count(name) > 1]
-    if twice:
-        raise PlanError(
-            f"the output has two columns named {twice[0]!r}",
-            where=bound.source.operator,
-            fix="name the columns of other apart with prefix=",
-            column=twice[0],
-        )
-
-
-__all__ = ["DIRECTION", "HOW", "PICK", "BoundAttribute", "bind_attribute"]
+            fix = "rename the column before, in both inputs"
+            raise rows.wrong(f"a key cannot be named {name!r}", fix, column=name)

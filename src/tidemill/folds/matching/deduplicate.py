@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import timedelta
 
 import polars as pl
 import pyarrow as pa
 
-from tidemill.folds.base import BoundFold, Input, Passing
-from tidemill.folds.frames import empty, micros, polars_types, stack
+from tidemill.folds.base import BoundFold, Frames, Input, Key, Passing
+from tidemill.folds.frames import micros, polars_types, stack
 from tidemill.folds.matching.options import choose, name_columns
-from tidemill.folds.matching.timeline import arrange, find_idle, tie_breakers
-from tidemill.planning.chains import Reach
+from tidemill.folds.matching.timeline import arrange, find_idle, reach_within, tie_breakers
+from tidemill.folds.operator import Fold
 
 KEEP = ("first", "last")
 _WITNESS = "_witness"
@@ -28,53 +27,13 @@ class BoundDeduplicate(BoundFold):
     one can be kept, so the state holds at most one of them.
     """
 
-    keys: tuple[str, ...]
-    source: Input
+    kind = "deduplicate"
+
     within: int
     keep: str
 
-    kind = "deduplicate"
-
-    @property
-    def time(self) -> str:
-        """The input's own time."""
-        return self.source.time
-
-    @property
-    def parts(self) -> pa.Schema:
-        """Rows as they are."""
-        return self.source.schema
-
-    @property
-    def state(self) -> pa.Schema:
-        """Rows; a witness has only its key and time."""
-        rows = [pa.field(field.name, field.type) for field in self.source.schema]
-        return pa.schema([*rows, pa.field(_WITNESS, pa.bool_())])
-
-    @property
-    def output(self) -> pa.Schema:
-        """Rows as they are."""
-        return self.source.schema
-
-    @property
-    def order(self) -> tuple[str, ...]:
-        """A key has one row at a time."""
-        return tuple(dict.fromkeys([*self.keys, self.time]))
-
-    @property
-    def times(self) -> dict[str, Reach]:
-        """``first`` looks back; ``last`` looks ahead, and holds rows back for so long."""
-        none, within = timedelta(0), timedelta(microseconds=self.within)
-        if self.keep == "first":
-            return {self.time: Reach(within, none, none)}
-        return {self.time: Reach(none, within, within)}
-
-    def step(
-        self, state: pl.DataFrame, parts: pl.DataFrame, passing: Passing
-    ) -> tuple[pl.DataFrame, pl.DataFrame]:
+    def advance(self, state: pl.DataFrame, parts: pl.DataFrame, passing: Passing) -> Frames:
         """Decide the rows that the watermark has passed; keep undecided rows and witnesses."""
-        if not len(state) and not len(parts):
-            return empty(self.output), state
         idle = find_idle(state, parts, self.keys, self._moves(passing.was))
         given, kept = self._pass_on(state, idle, passing.now)
         rows = stack([state.filter(~idle), parts.with_columns(pl.lit(False).alias(_WITNESS))])
@@ -141,14 +100,39 @@ class BoundDeduplicate(BoundFold):
         return [*columns, pl.lit(True).alias(_WITNESS)]
 
 
-def bind_deduplicate(
-    rows: Input, key: str | list[str] | tuple[str, ...], within: object, keep: str = "first"
-) -> BoundDeduplicate:
-    """Check the options against the rows."""
-    keys = name_columns(rows, "key", key)
-    rows.refuse_taken([*rows.schema.names, _WITNESS])
-    length = rows.length(within, "within")
-    return BoundDeduplicate(keys, rows, length, choose(rows, "keep", keep, KEEP))
+def deduplicate(
+    *,
+    key: Key,
+    within: object,
+    keep: str = "first",
+    time: str | None = None,
+    name: str | None = None,
+    delay: object | None = None,
+) -> Fold:
+    """The rows for which no row of the same key has an event time up to ``within`` earlier.
 
+    With ``keep="last"``: up to ``within`` later. Rows of the same time are ordered by position, if
+    they have ``_meta``, else by content. The definition is local: a row makes a later row a
+    duplicate even if it was itself a duplicate.
+    """
 
-__all__ = ["KEEP", "BoundDeduplicate", "bind_deduplicate"]
+    def bind(rows: Input) -> BoundDeduplicate:
+        keys = name_columns(rows, "key", key)
+        rows.refuse_taken([*rows.schema.names, _WITNESS])
+        length, kept = rows.length(within, "within"), choose(rows, "keep", keep, KEEP)
+        state = [pa.field(each.name, each.type) for each in rows.schema]
+        return BoundDeduplicate(
+            source=rows,
+            columns=rows.schema.names,
+            keys=keys,
+            time=rows.time,
+            parts=rows.schema,
+            state=pa.schema([*state, pa.field(_WITNESS, pa.bool_())]),
+            order=tuple(dict.fromkeys([*keys, rows.time])),
+            output=rows.schema,
+            times={rows.time: reach_within(length, is_back=kept == "first")},
+            within=length,
+            keep=kept,
+        )
+
+    return Fold("deduplicate", bind, time, name, delay)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tidemill.errors import PlanError, nearest
+from tidemill.errors import nearest
 from tidemill.folds.base import Input
 
 
@@ -12,22 +12,13 @@ def choose(rows: Input, option: str, value: object, allowed: Sequence[str]) -> s
     """One of a few words."""
     if isinstance(value, str) and value in allowed:
         return value
-    raise PlanError(
-        f"{option} is {value!r}",
-        where=rows.operator,
-        fix=nearest(str(value), allowed),
-        option=option,
-    )
+    raise rows.wrong(f"{option} is {value!r}", nearest(str(value), allowed), option=option)
 
 
 def name_columns(rows: Input, option: str, value: object) -> tuple[str, ...]:
     """Key columns: one name, or several."""
-    names = (value,) if isinstance(value, str) else value
-    if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
-        raise PlanError(
-            f"{option} is {value!r}",
-            where=rows.operator,
-            fix="write the name of a column, or a list of names",
-            option=option,
-        )
+    names = list(value) if isinstance(value, list | tuple) else [value]
+    if not all(isinstance(name, str) for name in names):
+        fix = "write the name of a column, or a list of names"
+        raise rows.wrong(f"{option} is {value!r}", fix, option=option)
     return rows.keys(names)

@@ -7,12 +7,14 @@ that no two keys have the same hash; if two have, the keys are numbered by rank 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from datetime import timedelta
 
 import polars as pl
 import pyarrow as pa
 
 from tidemill.folds.base import META
 from tidemill.folds.frames import stack
+from tidemill.planning.code.chains import Reach
 
 _POSITION = ("partition", "offset")
 _SPAN = 1 << 64
@@ -80,6 +82,12 @@ def _break_ties(
     broken = content.sort(by, descending=turned, nulls_last=[not turn for turn in turned])
     ordered = numbered["row"].scatter(tied.arg_true(), broken["row"])
     return numbered.select(ordered, "key", "at", tie=index - pl.col("first"))
+
+
+def reach_within(micros: int, *, is_back: bool) -> Reach:
+    """A row looks back so far, or ahead, and then it is held back for so long."""
+    none, within = timedelta(0), timedelta(microseconds=micros)
+    return Reach(within, none, none) if is_back else Reach(none, within, within)
 
 
 def find_idle(

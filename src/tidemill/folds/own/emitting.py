@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from copy import deepcopy
 from datetime import date, datetime, timedelta
 from decimal import Decimal
@@ -15,7 +15,6 @@ import pyarrow as pa
 from tidemill.errors import RunError, nearest
 
 _NOT_ARROW = (pa.ArrowException, TypeError, ValueError, OverflowError)
-_EXAMPLES = {"int": "int(value)", "float": "float(value)", "str": "str(value)"}
 
 
 class Emitter:
@@ -58,21 +57,17 @@ class Emitter:
             self._check_delay(values[self._time], now)
         self.rows.append(deepcopy(values) if self._nested else values)
 
-    def _pick(self, row: Mapping[str, Any]) -> tuple[Any, ...]:
+    def _error(self, message: str, fix: str, **facts: Any) -> RunError:
+        return RunError(f"{self.name}: {message}", fix=fix, output=self.name, **facts)
+
+    def _pick(self, row: object) -> tuple[Any, ...]:
         if not isinstance(row, Mapping):
-            raise RunError(
-                f"{self.name}: the row to emit is a {type(row).__name__}",
-                fix=f"give a dict with the columns {', '.join(self._names)}",
-                output=self.name,
-            )
+            fix = f"give a dict with the columns {', '.join(self._names)}"
+            raise self._error(f"the row to emit is a {type(row).__name__}", fix)
         for column in row:
             if column not in self._names:
-                raise RunError(
-                    f"{self.name}: there is no column {column!r}",
-                    fix=nearest(str(column), self._names),
-                    output=self.name,
-                    column=column,
-                )
+                fix = nearest(str(column), self._names)
+                raise self._error(f"there is no column {column!r}", fix, column=column)
         return tuple(row.get(name) for name in self._names)
 
     def _check_types(self, values: tuple[Any, ...], kinds: tuple[type, ...]) -> None:
@@ -87,35 +82,30 @@ class Emitter:
     def _wrong(self, column: str, value: object, why: str = "") -> RunError:
         wanted = self.schema.field(column).type
         names = [kind.__name__ for kind in _python_types(wanted)]
-        fix = f"give {' or '.join(names)}" + (
-            f": {_EXAMPLES[names[0]]}" if names[0] in _EXAMPLES else ""
-        )
-        return RunError(
-            f"{self.name}: the column {column!r} is a {_shown(wanted)}, and the value "
+        example = f": {names[0]}(value)" if names[0] in ("int", "float", "str") else ""
+        return self._error(
+            f"the column {column!r} is a {_shown(wanted)}, and the value "
             f"{_short(value)} a {type(value).__name__}{why and f' ({why})'}",
-            fix=fix,
-            output=self.name,
+            f"give {' or '.join(names)}{example}",
             column=column,
         )
 
     def _refuse_zone(self, index: int, has_zone: bool) -> None:
         column, kind = self._names[index], self.schema.types[index]
-        raise RunError(
-            f"{self.name}: the column {column!r} is a {_shown(kind)}, and the value a datetime "
+        raise self._error(
+            f"the column {column!r} is a {_shown(kind)}, and the value a datetime "
             f"{'without' if has_zone else 'with'} a zone",
-            fix="give value.replace(tzinfo=UTC)" if has_zone else "give a datetime without one",
-            output=self.name,
+            "give value.replace(tzinfo=UTC)" if has_zone else "give a datetime without one",
             column=column,
         )
 
     def _check_delay(self, time: datetime, now: datetime) -> None:
         assert self._delay is not None
         if now - time > self._delay:
-            raise RunError(
-                f"{self.name}: the row's time {time} is {now - time} before ctx.time, and "
+            raise self._error(
+                f"the row's time {time} is {now - time} before ctx.time, and "
                 f"delay is {self._delay}",
-                fix="declare a longer delay; operators behind this one count on it",
-                output=self.name,
+                "declare a longer delay; operators behind this one count on it",
             )
 
     def table(self, where: str) -> pa.Table:
@@ -143,26 +133,22 @@ class Emitter:
             raise failed
 
 
+_PYTHON: tuple[tuple[Callable[[pa.DataType], bool], tuple[type, ...]], ...] = (
+    (pa.types.is_boolean, (bool,)),
+    (pa.types.is_integer, (int,)),
+    (pa.types.is_floating, (float, int)),
+    (pa.types.is_decimal, (Decimal, int)),
+    (pa.types.is_string, (str,)),
+    (pa.types.is_binary, (bytes,)),
+    (pa.types.is_date, (date,)),
+    (pa.types.is_timestamp, (datetime,)),
+    (pa.types.is_list, (list, tuple)),
+    (pa.types.is_struct, (dict,)),
+)
+
+
 def _python_types(kind: pa.DataType) -> tuple[type, ...]:
-    if pa.types.is_boolean(kind):
-        return (bool,)
-    if pa.types.is_integer(kind):
-        return (int,)
-    if pa.types.is_floating(kind):
-        return (float, int)
-    if pa.types.is_decimal(kind):
-        return (Decimal, int)
-    if pa.types.is_string(kind):
-        return (str,)
-    if pa.types.is_binary(kind):
-        return (bytes,)
-    if pa.types.is_date(kind):
-        return (date,)
-    if pa.types.is_timestamp(kind):
-        return (datetime,)
-    if pa.types.is_list(kind):
-        return (list, tuple)
-    return (dict,) if pa.types.is_struct(kind) else (NoneType,)
+    return next((types for is_it, types in _PYTHON if is_it(kind)), (NoneType,))
 
 
 def _shown(kind: pa.DataType) -> str:

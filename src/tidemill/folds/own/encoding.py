@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import math
 from base64 import b64decode, b64encode
+from collections import Counter
 from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
@@ -48,24 +49,20 @@ class _Packer:
     """Turns values into JSON values; lists and dicts that occur twice are written once."""
 
     def __init__(self, state: dict[str, Any]) -> None:
-        self.met: dict[int, int] = {}
+        self.met: Counter[int] = Counter()
         self.numbers: dict[int, int] = {}
         self.open: set[int] = set()
         self._count(state)
 
     def _count(self, value: object) -> None:
-        kind = type(value)
-        if kind is list or kind is dict:
-            self.met[id(value)] = self.met.get(id(value), 0) + 1
+        if type(value) in (list, dict):
+            self.met[id(value)] += 1
             if self.met[id(value)] > 1:
                 return
-        if isinstance(value, dict):
-            for name, inner in value.items():
-                self._count(name)
-                self._count(inner)
-        elif isinstance(value, list | tuple):
-            for inner in value:
-                self._count(inner)
+        inner = (*value, *value.values()) if isinstance(value, dict) else value
+        if isinstance(inner, list | tuple):
+            for each in inner:
+                self._count(each)
 
     def pack(self, value: Any, path: str) -> Any:
         """One value."""

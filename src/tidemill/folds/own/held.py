@@ -6,14 +6,15 @@ it must not see yet wait in its state.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cached_property
+from typing import Any
 
 import polars as pl
 import pyarrow as pa
 
-from tidemill.errors import PlanError, RunError
-from tidemill.folds.base import TIME, BoundFold, Input
+from tidemill.errors import RunError
+from tidemill.folds.base import TIME, BoundFold, Frames, Input
 from tidemill.folds.frames import empty, micros, polars_types, sort_rows, stack
 from tidemill.types import FOREVER_MICROS
 
@@ -21,48 +22,20 @@ KIND, AT, ENTRY, ROW, OWN = "_kind", "_time", "_entry", "_row", "_state"
 NUMBER = "_tidemill_number"
 """A column that numbers keys or rows within a step; it is not part of the state."""
 
-HELD = "row"
-"""The kind of an entry that is a waiting row."""
+HELD, STATE, TIMER = "row", "state", "timer"
+"""The kinds of entries: a waiting row; what the operator's code keeps."""
 
 
 @dataclass(frozen=True)
-class Holding:
-    """A state table whose entries are rows that wait (`_row`) or of other kinds (`_state`)."""
+class HoldingFold(BoundFold):
+    """A fold whose rows wait in its state until the watermark has passed them.
 
-    source: Input
-    keys: tuple[str, ...]
-    columns: tuple[str, ...]
-    own: pa.DataType
+    An entry of the state is a row that waits (`_row`), or of another kind (`_state`).
+    """
 
-    @cached_property
-    def rows(self) -> pa.Schema:
-        """The rows: keys, time, then the other columns."""
-        return pa.schema([self.source.schema.field(name) for name in self.columns])
-
-    @cached_property
-    def schema(self) -> pa.Schema:
-        """The state: one entry per row that waits, and the entries the operator makes."""
-        keys = [self.source.schema.field(name) for name in self.keys]
-        row = [self.source.schema.field(name) for name in self._rest]
-        return pa.schema(
-            [
-                *keys,
-                pa.field(KIND, pa.string()),
-                pa.field(AT, TIME),
-                pa.field(ENTRY, pa.int64()),
-                pa.field(ROW, pa.struct(row)),
-                pa.field(OWN, self.own),
-            ]
-        )
-
-    @property
-    def order(self) -> tuple[str, ...]:
-        """Entries of one kind and time are numbered."""
-        return (*self.keys, KIND, AT, ENTRY)
-
-    @property
-    def _rest(self) -> list[str]:
-        return [name for name in self.columns if name not in self.keys]
+    def prepare(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """The columns that are read, in their order."""
+        return rows.select(self.columns)
 
     def in_event_order(self, rows: pl.DataFrame, *first: str) -> pl.DataFrame:
         """Sort by time; only rows of equal time are compared by position and content."""
@@ -77,9 +50,7 @@ class Holding:
         places = pl.Series(range(len(ordered)), dtype=tied.dtype)
         return ordered[places.scatter(tied, numbers)]
 
-    def release(
-        self, state: pl.DataFrame, parts: pl.DataFrame, now: int
-    ) -> tuple[pl.DataFrame, pl.DataFrame]:
+    def release(self, state: pl.DataFrame, parts: pl.DataFrame, now: int) -> Frames:
         """The rows that the watermark has passed, unsorted, and the entries of waiting rows."""
         time = self.source.time
         if parts[time].null_count():
@@ -91,69 +62,31 @@ class Holding:
             )
         rows = stack([self._waiting(state), parts.select(self.columns)])
         if now == FOREVER_MICROS:
-            return rows, empty(self.schema)
+            return rows, empty(self.state)
         passed = micros(time) < now
         waiting = self.in_event_order(rows.filter(~passed), *self.keys)
-        return rows.filter(passed), self._entries(waiting)
+        return rows.filter(passed), self._wait(waiting)
 
     def _waiting(self, state: pl.DataFrame) -> pl.DataFrame:
         held = state.filter(pl.col(KIND) == HELD)
         return held.select(*self.keys, pl.col(ROW).struct.unnest()).select(self.columns)
 
-    def _entries(self, rows: pl.DataFrame) -> pl.DataFrame:
+    def _wait(self, rows: pl.DataFrame) -> pl.DataFrame:
         time = self.source.time
-        return self.entry(
+        return self.entries(
             rows,
-            HELD,
+            pl.lit(HELD).alias(KIND),
             pl.col(time).alias(AT),
             number_within([*self.keys, time]).alias(ENTRY),
-            pl.struct(self._rest).alias(ROW),
+            pl.struct(name for name in self.columns if name not in self.keys).alias(ROW),
         )
 
-    def entry(self, frame: pl.DataFrame, kind: str, *columns: pl.Expr) -> pl.DataFrame:
-        """Entries of one kind: the keys and the given columns; the other columns are null."""
-        made = frame.select(*self.keys, pl.lit(kind, pl.String).alias(KIND), *columns)
-        lacking = [
-            pl.lit(None, kind).alias(name)
-            for name, kind in self._types.items()
-            if name not in made.columns
-        ]
-        return made.with_columns(lacking).select(list(self._types))
-
-    @cached_property
-    def _types(self) -> dict[str, pl.DataType]:
-        return polars_types(self.schema)
-
-
-class HoldingFold(BoundFold):
-    """A fold whose rows wait in its state until the watermark has passed them."""
-
-    holding: Holding
-
-    @property
-    def columns(self) -> list[str]:
-        """The input columns that are read."""
-        return list(self.holding.columns)
-
-    @property
-    def time(self) -> str:
-        """The event time of the rows."""
-        return self.source.time
-
-    @property
-    def parts(self) -> pa.Schema:
-        """Rows as they are."""
-        return self.holding.rows
-
-    @property
-    def state(self) -> pa.Schema:
-        """Rows that wait, and the fold's own entries."""
-        return self.holding.schema
-
-    @property
-    def order(self) -> tuple[str, ...]:
-        """For each key: rows by time, then the fold's own entries."""
-        return self.holding.order
+    def entries(self, frame: pl.DataFrame, *columns: str | pl.Expr) -> pl.DataFrame:
+        """Entries of the keys and the given columns; the other columns are null."""
+        made = frame.select(*self.keys, *columns)
+        types = {n: t for n, t in polars_types(self.state).items() if n not in made.columns}
+        nulls = [pl.lit(None, kind).alias(name) for name, kind in types.items()]
+        return made.with_columns(nulls).select(self.state.names)
 
 
 def number_within(names: list[str]) -> pl.Expr:
@@ -169,17 +102,26 @@ def _same_as_before(names: list[str]) -> pl.Expr:
 
 
 def hold_rows(
-    source: Input, keys: tuple[str, ...], columns: tuple[str, ...], own: pa.DataType
-) -> Holding:
-    """The layout of the state; an error names a key that cannot be used."""
+    source: Input, keys: tuple[str, ...], columns: Iterable[str], own: pa.DataType
+) -> dict[str, Any]:
+    """The fields of a fold that reads these columns; an error names a key that cannot be used.
+
+    ``own`` is the type of the fold's own entries in the state.
+    """
     for name in keys:
         if name == source.time or name in (KIND, AT, ENTRY, ROW, OWN, NUMBER):
             why = "the time" if name == source.time else "a name the state uses itself"
-            raise PlanError(
-                f"the key {name!r} is {why}",
-                where=source.operator,
-                fix="rename the column, or use another key",
-                column=name,
-            )
-    wanted = dict.fromkeys([*keys, source.time, *columns, *source.positions])
-    return Holding(source, keys, tuple(wanted), own)
+            fix = "rename the column, or use another key"
+            raise source.wrong(f"the key {name!r} is {why}", fix, column=name)
+    held = list(dict.fromkeys([*keys, source.time, *columns, *source.positions]))
+    row = pa.struct(source.fields(name for name in held if name not in keys))
+    entry = [(KIND, pa.string()), (AT, TIME), (ENTRY, pa.int64()), (ROW, row), (OWN, own)]
+    return {
+        "source": source,
+        "columns": held,
+        "keys": keys,
+        "time": source.time,
+        "parts": pa.schema(source.fields(held)),
+        "state": pa.schema([*source.fields(keys), *(pa.field(*each) for each in entry)]),
+        "order": (*keys, KIND, AT, ENTRY),
+    }

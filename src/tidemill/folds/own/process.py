@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import polars as pl
 import pyarrow as pa
 
-from tidemill.errors import PlanError
-from tidemill.folds.base import META, Input, Passing
+from tidemill.folds.base import META, Frames, Input, Key, Passing
 from tidemill.folds.frames import empty, micros, stack, to_polars
+from tidemill.folds.operator import Fold, column_of, marked, put, read_input
 from tidemill.folds.own.emitting import Emitter
 from tidemill.folds.own.held import (
     AT,
@@ -22,7 +23,8 @@ from tidemill.folds.own.held import (
     KIND,
     NUMBER,
     OWN,
-    Holding,
+    STATE,
+    TIMER,
     HoldingFold,
     hold_rows,
 )
@@ -30,14 +32,14 @@ from tidemill.folds.own.processor import Processor
 from tidemill.folds.own.promises import bind_reach, pick_times
 from tidemill.folds.own.schemas import parse_schema
 from tidemill.folds.own.turns import Turns
-from tidemill.planning.chains import Reach
+from tidemill.planning.code.chains import Reach
 from tidemill.types import FOREVER_MICROS, micros_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 OUTPUT = "_output"
 """Of several outputs, the column that says which one a row belongs to."""
-
-STATE, TIMER = "state", "timer"
-_ZERO = pl.lit(0, pl.Int64).alias(ENTRY)
 
 
 @dataclass(frozen=True)
@@ -48,16 +50,13 @@ class BoundProcess(HoldingFold):
     a timer that the watermark has passed; the others stay unchanged.
     """
 
-    keys: tuple[str, ...]
-    source: Input
+    kind = "process"
+
     processor: Processor | type[Processor]
-    holding: Holding
     outputs: dict[str, pa.Schema]
     output_time: dict[str, str]
     """The time column of each output that has one."""
     reach: Reach
-
-    kind = "process"
 
     @property
     def seen(self) -> list[str]:
@@ -65,34 +64,10 @@ class BoundProcess(HoldingFold):
         asked = self.processor.columns or ()
         return [name for name in self.columns if name != META or name in asked]
 
-    @cached_property
-    def output(self) -> pa.Schema:
-        """The columns of the only output; with several, the output's name and a struct for each."""
-        if len(self.outputs) == 1:
-            return next(iter(self.outputs.values()))
-        structs = [pa.field(name, pa.struct(list(each))) for name, each in self.outputs.items()]
-        return pa.schema([pa.field(OUTPUT, pa.string()), *structs])
-
-    @property
-    def output_times(self) -> dict[str, dict[str, Reach]]:
-        """The time columns of each output."""
-        return {
-            name: {self.output_time[name]: self.reach} if name in self.output_time else {}
-            for name in self.outputs
-        }
-
-    @property
-    def times(self) -> dict[str, Reach]:
-        """The time columns; with several outputs as ``output.column``."""
-        if len(self.outputs) == 1:
-            return next(iter(self.output_times.values()))
-        return {f"{name}.{column}": self.reach for name, column in self.output_time.items()}
-
     @property
     def where(self) -> str:
         """The operator and the class, for errors."""
-        made = self.processor if isinstance(self.processor, type) else type(self.processor)
-        return f"{self.source.operator}({made.__name__})"
+        return f"{self.source.operator}({_class(self.processor).__name__})"
 
     @cached_property
     def horizon(self) -> timedelta | None:
@@ -101,18 +76,10 @@ class BoundProcess(HoldingFold):
             return None
         return self.reach.lookback + self.reach.delay
 
-    def prepare(self, rows: pl.DataFrame) -> pl.DataFrame:
-        """The columns that are read."""
-        return rows.select(self.columns)
-
-    def step(
-        self, state: pl.DataFrame, parts: pl.DataFrame, passing: Passing
-    ) -> tuple[pl.DataFrame, pl.DataFrame]:
+    def advance(self, state: pl.DataFrame, parts: pl.DataFrame, passing: Passing) -> Frames:
         """Call the processor for the rows and timers that the watermark has passed."""
-        if not len(state) and not len(parts):
-            return empty(self.output), state
-        ready, waiting = self.holding.release(state, parts, passing.now)
-        ready = self.holding.in_event_order(ready, *self.keys)
+        ready, waiting = self.release(state, parts, passing.now)
+        ready = self.in_event_order(ready, *self.keys)
         kept = state.filter(pl.col(KIND) != HELD)
         active, counts = self._active(ready, kept, passing.now)
         emitters = {
@@ -126,7 +93,8 @@ class BoundProcess(HoldingFold):
         if passing.now == FOREVER_MICROS:
             return output, empty(self.state)
         idle = kept.join(active, on=self.keys, how="anti", nulls_equal=True)
-        return output, stack([waiting, self._remembered(idle, passing.now), self._left(turns)])
+        left = self.entries(turns.left(), KIND, AT, pl.lit(0, pl.Int64).alias(ENTRY), OWN)
+        return output, stack([waiting, self._remembered(idle, passing.now), left])
 
     def _active(
         self, ready: pl.DataFrame, kept: pl.DataFrame, now: int
@@ -148,17 +116,6 @@ class BoundProcess(HoldingFold):
         forgotten = idle.filter(over).select(self.keys)
         return idle.join(forgotten, on=self.keys, how="anti", nulls_equal=True)
 
-    def _left(self, turns: Turns) -> pl.DataFrame:
-        """The new entries of the keys that this step has handled."""
-        states, timers = turns.left()
-        entry = self.holding.entry
-        return stack(
-            [
-                entry(states, STATE, pl.col(AT), _ZERO, pl.col(OWN)),
-                entry(timers, TIMER, pl.col(AT), _ZERO),
-            ]
-        )
-
     def _gather(self, emitters: dict[str, Emitter]) -> pl.DataFrame:
         """The rows of all outputs as one frame."""
         tables = {name: emitter.table(self.where) for name, emitter in emitters.items()}
@@ -177,63 +134,113 @@ class BoundProcess(HoldingFold):
         return to_polars(pa.concat_tables(blocks))
 
 
-def bind_process(
-    rows: Input,
+@dataclass(frozen=True)
+class Processing(Fold):
+    """What `process(…)` returns."""
+
+    bind: Callable[[Input], BoundProcess]
+
+    def __call__(self, frame: DataFrame) -> DataFrame:
+        """The only output, or the first of several."""
+        return next(iter(self.outputs(frame).values()))
+
+    def outputs(self, frame: DataFrame) -> dict[str, DataFrame]:
+        """All outputs by name. They all come from the same fold, with the same state."""
+        bound = self.bind(read_input(frame, self.kind, self.time))
+        chosen = frame.select(*map(column_of, bound.columns))
+        made = put(chosen, bound, self.name, self.delay)
+        if len(bound.outputs) == 1:
+            return dict.fromkeys(bound.outputs, made)
+        return {
+            name: made.where(column_of(OUTPUT) == name).select(
+                *(
+                    marked(column, bound.times.get(f"{name}.{column}"), made[name][column])
+                    for column in schema.names
+                )
+            )
+            for name, schema in bound.outputs.items()
+        }
+
+
+def process(
     processor: Processor | type[Processor],
-    key: str | list[str] | tuple[str, ...],
-) -> BoundProcess:
-    """Check what the class declares against the rows."""
-    _check_class(rows, processor)
-    outputs = _outputs(rows, processor)
-    reach = bind_reach(rows, processor.lookback, processor.lookahead, processor.delay)
-    names = rows.schema.names if processor.columns is None else list(processor.columns)
-    for name in names:
-        rows.require(name, "columns")
-    keys = rows.keys(key)
-    holding = hold_rows(rows, keys, tuple(names), pa.string())
-    times = pick_times(rows, outputs, processor.time, reach)
-    return BoundProcess(keys, rows, processor, holding, outputs, times, reach)
+    *,
+    key: Key,
+    time: str | None = None,
+    name: str | None = None,
+    delay: object | None = None,
+) -> Processing:
+    """Run a class with ``on_row`` and ``on_timer`` on each key's rows, in the order of events.
+
+    With several outputs, ``process(…).outputs(df)`` returns all by name; used as a transform it
+    returns the first one.
+    """
+
+    def bind(rows: Input) -> BoundProcess:
+        _check_class(rows, processor)
+        outputs = _outputs(rows, processor)
+        reach = bind_reach(rows, processor.lookback, processor.lookahead, processor.delay)
+        names = rows.schema.names if processor.columns is None else list(processor.columns)
+        for column in names:
+            rows.require(column, "columns")
+        keys = rows.keys(key)
+        held = hold_rows(rows, keys, names, pa.string())
+        picked = pick_times(rows, outputs, processor.time, reach)
+        output, *more = outputs.values()
+        times = dict.fromkeys(picked.values(), reach)
+        if more:
+            structs = [pa.field(each, pa.struct(list(kind))) for each, kind in outputs.items()]
+            output = pa.schema([pa.field(OUTPUT, pa.string()), *structs])
+            times = {f"{each}.{column}": reach for each, column in picked.items()}
+        return BoundProcess(
+            **held,
+            output=output,
+            times=times,
+            processor=processor,
+            outputs=outputs,
+            output_time=picked,
+            reach=reach,
+        )
+
+    return Processing("process", bind, time, name, delay)
+
+
+def _class(processor: object) -> type:
+    return processor if isinstance(processor, type) else type(processor)
 
 
 def _check_class(rows: Input, processor: object) -> None:
-    kind = processor if isinstance(processor, type) else type(processor)
+    kind = _class(processor)
+    name = kind.__name__
     if not issubclass(kind, Processor):
-        raise PlanError(
-            f"{kind.__name__} is not a Processor",
-            where=rows.operator,
-            fix="derive the class from tidemill.folds.Processor",
-        )
+        fix = "derive the class from tidemill.folds.Processor"
+        raise rows.wrong(f"{name} is not a Processor", fix)
     if inspect.isabstract(kind):
-        raise PlanError(f"{kind.__name__} has no on_row", where=rows.operator, fix="write one")
+        raise rows.wrong(f"{name} has no on_row", "write one")
     needed = [
-        name
-        for name, each in inspect.signature(kind).parameters.items()
+        argument
+        for argument, each in inspect.signature(kind).parameters.items()
         if each.default is each.empty and each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)
     ]
     if processor is kind and needed:
-        raise PlanError(
-            f"{kind.__name__} needs {', '.join(needed)}",
-            where=rows.operator,
-            fix=f"give an object: {kind.__name__}({', '.join(f'{name}=…' for name in needed)})",
-        )
+        example = ", ".join(f"{argument}=…" for argument in needed)
+        fix = f"give an object: {name}({example})"
+        raise rows.wrong(f"{name} needs {', '.join(needed)}", fix)
 
 
 def _outputs(rows: Input, processor: Processor | type[Processor]) -> dict[str, pa.Schema]:
-    name = (processor if isinstance(processor, type) else type(processor)).__name__
-    single, several = processor.output, processor.outputs
+    name, single, several = _class(processor).__name__, processor.output, processor.outputs
     if (single is None) == (several is None):
-        raise PlanError(
+        raise rows.wrong(
             f"{name} declares {'no output' if single is None else 'both output and outputs'}",
-            where=rows.operator,
-            fix='write output = {"user_id": "long", "at": "timestamp"}, or outputs by name',
+            'write output = {"user_id": "long", "at": "timestamp"}, or outputs by name',
         )
     if single is not None:
         return {"output": parse_schema(single, rows.operator, "output")}
     if not isinstance(several, Mapping) or not several or OUTPUT in several:
-        raise PlanError(
+        raise rows.wrong(
             f"the outputs of {name} are not schemas by name",
-            where=rows.operator,
-            fix='write outputs = {"alerts": {…}, "totals": {…}}',
+            'write outputs = {"alerts": {…}, "totals": {…}}',
         )
     return {
         each: parse_schema(several[each], rows.operator, f"output {each!r}") for each in several

@@ -117,9 +117,8 @@ class Context:
             emitter = self._emitters[output]
         except KeyError:
             known = [name for name in self._emitters if name is not None]
-            raise RunError(
-                f"there is no output {output!r}", fix=nearest(str(output), known)
-            ) from None
+            fix = nearest(str(output), known)
+            raise RunError(f"there is no output {output!r}", fix=fix) from None
         emitter.add(row, self.time)
 
     def set_timer(self, time: datetime) -> None:

@@ -7,9 +7,9 @@ from datetime import timedelta
 
 import pyarrow as pa
 
-from tidemill.errors import PlanError, nearest
+from tidemill.errors import nearest
 from tidemill.folds.base import Input
-from tidemill.planning.chains import Reach
+from tidemill.planning.code.chains import Reach
 
 
 def bind_reach(rows: Input, lookback: object, lookahead: object, delay: object) -> Reach:
@@ -29,45 +29,31 @@ def bind_reach(rows: Input, lookback: object, lookahead: object, delay: object) 
     return Reach(length(lookback, "lookback"), after if ahead is None else ahead, after)
 
 
-def is_declared(reach: Reach) -> bool:
-    """Whether anything is bounded."""
-    return reach != Reach(None, None, None)
-
-
-def time_columns(schema: pa.Schema) -> list[str]:
-    """The columns that can be a time."""
-    return [field.name for field in schema if pa.types.is_timestamp(field.type) and field.type.tz]
-
-
 def pick_time(
     rows: Input, what: str, schema: pa.Schema, named: str | None, reach: Reach
 ) -> str | None:
     """The output's time column: the named one, or else its only one, if a bound is declared."""
-    found = time_columns(schema)
+    found: list[str] = [
+        each.name for each in schema if pa.types.is_timestamp(each.type) and each.type.tz
+    ]
     if named is not None:
         if named not in schema.names:
-            raise PlanError(
-                f"the {what} has no column {named!r} (time)",
-                where=rows.operator,
-                fix=nearest(named, schema.names),
-                column=named,
-            )
+            fix = nearest(named, schema.names)
+            raise rows.wrong(f"the {what} has no column {named!r} (time)", fix, column=named)
         if named not in found:
-            raise PlanError(
+            raise rows.wrong(
                 f"the {what} column {named!r} is the time, and a {schema.field(named).type}",
-                where=rows.operator,
-                fix="make it a timestamp",
+                "make it a timestamp",
                 column=named,
             )
         return named
-    if not is_declared(reach):
+    if reach == Reach(None, None, None):
         return None
     if len(found) != 1:
         listed = f"has the times {', '.join(found)}" if found else "has no timestamp column"
-        raise PlanError(
+        raise rows.wrong(
             f"lookback, lookahead and delay are told by a time, and the {what} {listed}",
-            where=rows.operator,
-            fix="say which column is the time",
+            "say which column is the time",
         )
     return found[0]
 
@@ -79,21 +65,15 @@ def pick_times(
     if isinstance(named, Mapping):
         for output in named:
             if output not in outputs:
-                raise PlanError(
-                    f"there is no output {output!r} (time)",
-                    where=rows.operator,
-                    fix=nearest(str(output), outputs),
-                )
+                fix = nearest(str(output), outputs)
+                raise rows.wrong(f"there is no output {output!r} (time)", fix)
         wanted = {output: named.get(output) for output in outputs}
     else:
         having = [name for name, schema in outputs.items() if named in schema.names]
-        wanted = {output: named if not having or output in having else None for output in outputs}
+        wanted = dict.fromkeys(having or outputs, named)
     picked = {}
     for output, schema in outputs.items():
-        what = "output" if len(outputs) == 1 else f"output {output!r}"
-        if named is not None and wanted[output] is None:
-            continue
-        time = pick_time(rows, what, schema, wanted[output], reach)
-        if time is not None:
-            picked[output] = time
-    return picked
+        if named is None or wanted.get(output) is not None:
+            what = "output" if len(outputs) == 1 else f"output {output!r}"
+            picked[output] = pick_time(rows, what, schema, wanted.get(output), reach)
+    return {output: time for output, time in picked.items() if time is not None}

@@ -23,10 +23,6 @@ SchemaLike: TypeAlias = Any
 _NESTED = ("decimal(12,2)", "array<string>", "struct<name: string, age: int>")
 
 
-class _Unreadable(Exception):
-    """What is wrong with a type, and what to write instead."""
-
-
 def parse_schema(given: SchemaLike, operator: str, what: str) -> pa.Schema:
     """A schema in any of the notations, or an error that names the operator and the column."""
     if hasattr(given, "simpleString"):  # Spark's StructType: whoever gives it has imported Spark
@@ -34,69 +30,53 @@ def parse_schema(given: SchemaLike, operator: str, what: str) -> pa.Schema:
 
         given = to_arrow_schema(given, timezone="UTC")
     if isinstance(given, str):
-        given = _parse_ddl(given, operator, what)
+        try:
+            given = parse_columns(given)
+        except ConfigError as error:
+            message = f"the {what} {given!r}: {error.message}"
+            raise PlanError(message, where=operator, fix=error.fix, **error.facts) from None
     if isinstance(given, pa.Schema):
         named = [(field.name, field.type) for field in given]
     elif isinstance(given, Mapping):
         named = list(given.items())
     else:
-        raise PlanError(
-            f"the {what} is a {type(given).__name__}",
-            where=operator,
-            fix='write names and types: {"user_id": "long", "at": "timestamp"}',
-        )
-    return _checked(named, operator, what)
-
-
-def _parse_ddl(text: str, operator: str, what: str) -> pa.Schema:
-    try:
-        return parse_columns(text)
-    except ConfigError as error:
-        raise PlanError(
-            f"the {what} {text!r}: {error.message}", where=operator, fix=error.fix, **error.facts
-        ) from None
-
-
-def _checked(named: list[tuple[Any, Any]], operator: str, what: str) -> pa.Schema:
+        fix = 'write names and types: {"user_id": "long", "at": "timestamp"}'
+        raise PlanError(f"the {what} is a {type(given).__name__}", where=operator, fix=fix)
     if not named:
         raise PlanError(f"the {what} has no column", where=operator, fix="name one or more")
-    fields: list[pa.Field] = []
+    fields: dict[str, pa.DataType] = {}
     for name, kind in named:
         try:
             if not isinstance(name, str) or not name:
-                raise _Unreadable("it has no name", "name it with a string")
-            if name in [field.name for field in fields]:
-                raise _Unreadable("it is named twice", "name each column once")
-            fields.append(pa.field(name, _type_of(kind)))
-        except _Unreadable as error:
-            problem, fix = error.args
-            raise PlanError(
-                f"the {what} column {name!r}: {problem}", where=operator, fix=fix, column=name
-            ) from None
+                raise ConfigError("it has no name", fix="name it with a string")
+            if name in fields:
+                raise ConfigError("it is named twice", fix="name each column once")
+            fields[name] = _plain(_type_of(kind))
+        except ConfigError as error:
+            message = f"the {what} column {name!r}: {error.message}"
+            raise PlanError(message, where=operator, fix=error.fix, column=name) from None
     return pa.schema(fields)
 
 
 def _type_of(kind: object) -> pa.DataType:
     if isinstance(kind, str):
-        try:
-            kind = parse_type(kind)
-        except ConfigError as error:
-            raise _Unreadable(error.message, error.fix) from None
+        return parse_type(kind)
     if isinstance(kind, pl.DataType) or (isinstance(kind, type) and issubclass(kind, pl.DataType)):
         try:
             frame = pl.DataFrame(schema={"column": kind})
-            kind = frame.to_arrow(compat_level=pl.CompatLevel.oldest()).field("column").type
+            return frame.to_arrow(compat_level=pl.CompatLevel.oldest()).field("column").type
         except Exception:
-            raise _Unreadable(f"{kind} has no form in Arrow", "use another type") from None
+            raise ConfigError(f"{kind} has no form in Arrow", fix="use another type") from None
     if isinstance(kind, pa.DataType):
-        return _plain(kind)
-    raise _Unreadable(f"{kind!r} is not a type", f"write one of {', '.join(sorted(TYPE_NAMES))}")
+        return kind
+    fix = f"write one of {', '.join(sorted(TYPE_NAMES))}"
+    raise ConfigError(f"{kind!r} is not a type", fix=fix)
 
 
 def _plain(kind: pa.DataType) -> pa.DataType:
     """The type as Spark has it; a type that state and output cannot have is refused."""
     same = (pa.types.is_boolean, pa.types.is_signed_integer, pa.types.is_float32,
-            pa.types.is_float64, pa.types.is_date32)  # fmt: skip
+            pa.types.is_float64, pa.types.is_date32, pa.types.is_decimal128)  # fmt: skip
     if any(is_it(kind) for is_it in same):
         return kind
     if pa.types.is_string(kind) or pa.types.is_large_string(kind) or kind == pa.string_view():
@@ -105,13 +85,9 @@ def _plain(kind: pa.DataType) -> pa.DataType:
         return pa.binary()
     if pa.types.is_timestamp(kind):
         return pa.timestamp("us") if kind.tz is None else TIME
-    if pa.types.is_decimal128(kind):
-        return kind
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
         return pa.list_(pa.field("element", _plain(kind.value_type)))
     if pa.types.is_struct(kind) and kind.num_fields:
         return pa.struct([pa.field(field.name, _plain(field.type)) for field in kind])
-    raise _Unreadable(
-        f"a fold has no columns of type {kind}",
-        f"use one of {', '.join(sorted(TYPE_NAMES))}, {', '.join(_NESTED)}",
-    )
+    fix = f"use one of {', '.join(sorted(TYPE_NAMES))}, {', '.join(_NESTED)}"
+    raise ConfigError(f"a fold has no columns of type {kind}", fix=fix)

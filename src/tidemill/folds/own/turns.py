@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from heapq import heapify, heappop
@@ -15,8 +14,9 @@ from tidemill.errors import RunError
 from tidemill.folds.base import CORRECT_THE_CODE
 from tidemill.folds.own.emitting import Emitter
 from tidemill.folds.own.encoding import decode, encode
-from tidemill.folds.own.held import AT, KIND, NUMBER, OWN
+from tidemill.folds.own.held import AT, KIND, NUMBER, OWN, STATE, TIMER
 from tidemill.folds.own.processor import Context, Processor
+from tidemill.folds.own.returned import last_line
 from tidemill.types import EPOCH, FOREVER_MICROS, from_micros, show_instant
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class Turns:
         """Load the entries of the active keys."""
         columns = entries.select(NUMBER, KIND, AT, OWN)
         for number, kind, at, text in zip(*(values_of(column) for column in columns), strict=True):
-            if kind == "timer":
+            if kind == TIMER:
                 self._timers.setdefault(number, []).append(at)
             else:
                 self._states[number] = (text, at)
@@ -73,7 +73,7 @@ class Turns:
             ) from error
         except Exception as error:
             raise RunError(
-                f"{self._place()}: {_last_line(error)}",
+                f"{self._place()}: {last_line(error)}",
                 where=self.fold.where,
                 fix=CORRECT_THE_CODE,
             ) from error
@@ -142,39 +142,22 @@ class Turns:
                 if armed:
                     self._timers[number] = sorted(armed)
 
-    def left(self) -> tuple[pl.DataFrame, pl.DataFrame]:
+    def left(self) -> pl.DataFrame:
         """The states and the timers of the active keys, with their keys."""
         states, timers = self._states, self._timers
-        kept = pl.DataFrame(
-            {
-                NUMBER: pl.Series(list(states), dtype=pl.UInt32),
-                AT: times_of([last for _, last in states.values()]),
-                OWN: pl.Series([text for text, _ in states.values()], dtype=pl.String),
-            }
-        )
         owners = [number for number, times in timers.items() for _ in times]
-        armed = pl.DataFrame(
-            {
-                NUMBER: pl.Series(owners, dtype=pl.UInt32),
-                AT: times_of(list(chain.from_iterable(timers.values()))),
-            }
+        lasts = [last for _, last in states.values()]
+        texts = [text for text, _ in states.values()]
+        numbers = pl.Series([*states, *owners], dtype=pl.UInt32)
+        return self._active.drop(NUMBER)[numbers].with_columns(
+            pl.Series(KIND, [STATE] * len(states) + [TIMER] * len(owners), pl.String),
+            times_of([*lasts, *chain.from_iterable(timers.values())]).alias(AT),
+            pl.Series(OWN, texts + [None] * len(owners), pl.String),
         )
-        return self._named(kept), self._named(armed)
-
-    def _named(self, entries: pl.DataFrame) -> pl.DataFrame:
-        keys = self._active.drop(NUMBER)[entries[NUMBER]]
-        return pl.concat([keys, entries.drop(NUMBER)], how="horizontal")
 
     def _place(self) -> str:
         name = type(self.processor).__name__
         return f"{name}.{self._doing} for the key {self.ctx.key!r} at {show_instant(self.ctx.time)}"
-
-
-def _last_line(error: BaseException) -> str:
-    """What went wrong, and the line of code where."""
-    text = traceback.format_exception_only(error)[-1].strip()
-    frames = traceback.extract_tb(error.__traceback__)
-    return f"{text} ({frames[-1].filename}:{frames[-1].lineno})" if frames else text
 
 
 def _keys(frame: pl.DataFrame) -> Iterator[Any]:

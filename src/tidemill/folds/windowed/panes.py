@@ -8,7 +8,7 @@ window *k* starts at ``k · every``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from math import gcd, isqrt
@@ -17,10 +17,9 @@ from typing import TypeAlias
 import polars as pl
 import pyarrow as pa
 
-from tidemill.errors import PlanError
-from tidemill.folds.base import TIME, BoundFold, Input, Passing
+from tidemill.folds.base import TIME, BoundFold, Input, Key, Passing
 from tidemill.folds.frames import micros, moment, stack
-from tidemill.planning.chains import Reach
+from tidemill.planning.code.chains import Reach
 
 PANE, START, END = "pane_start", "window_start", "window_end"
 EARLIEST = "earliest"
@@ -29,6 +28,7 @@ EARLIEST = "earliest"
 WINDOW, LAST = "_window", "_last_window"
 """Columns with numbers of windows, inside a step only."""
 
+PANE_FIELDS = [pa.field(PANE, TIME), pa.field(EARLIEST, TIME)]
 WINDOW_FIELDS = [pa.field(START, TIME), pa.field(END, TIME)]
 
 Merge: TypeAlias = Callable[[pl.DataFrame, str], pl.DataFrame]
@@ -148,25 +148,30 @@ def _spread_in_runs(spans: pl.DataFrame, run: int, merge: Merge) -> pl.DataFrame
     return stack(piece.select(shared.columns) for piece in pieces)
 
 
-def bind_panes(rows: Input, every: object, size: object | None) -> Panes:
-    """Check the windows' lengths."""
+@dataclass(frozen=True, kw_only=True)
+class WindowFold(BoundFold):
+    """What the window operators share. Parts and state lie in panes, the output in windows."""
+
+    prepares = True
+
+    panes: Panes
+
+    def __post_init__(self) -> None:
+        """Refuse input columns with the names of columns that the fold makes itself."""
+        self.source.refuse_taken([*self.parts.names, WINDOW, LAST])
+        self.source.refuse_taken(self.output.names)
+
+
+def bind_windowed(
+    rows: Input, key: Key | None, every: object, size: object | None
+) -> tuple[tuple[str, ...], Panes]:
+    """Check the key (without one, all rows are one group) and the windows' lengths."""
+    keys = () if key is None or key in ([], ()) else rows.keys(key)
     step = rows.length(every, "every")
     length = step if size is None else rows.length(size, "size")
     if length < step:
-        raise PlanError(
+        raise rows.wrong(
             f"size {size!r} is less than every {every!r}: rows between the windows would be lost",
-            where=rows.operator,
-            fix="make size as long as every, or longer; filter rows before, if they shall go",
+            "make size as long as every, or longer; filter rows before, if they shall go",
         )
-    return Panes(step, length)
-
-
-def bind_keys(rows: Input, key: str | Sequence[str] | None) -> tuple[str, ...]:
-    """The key columns; without any, all rows are one group."""
-    return rows.keys(key if isinstance(key, str) else tuple(key)) if key else ()
-
-
-def refuse_taken(fold: BoundFold) -> None:
-    """Refuse input columns with the names of columns that the fold makes itself."""
-    fold.source.refuse_taken([*fold.parts.names, WINDOW, LAST])
-    fold.source.refuse_taken(fold.output.names)
+    return keys, Panes(step, length)

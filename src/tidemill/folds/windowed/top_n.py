@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
 import polars as pl
 import pyarrow as pa
 
-from tidemill.errors import PlanError
-from tidemill.folds.base import TIME, BoundFold, Input, Passing
-from tidemill.folds.frames import empty, stack
+from tidemill.folds.base import TIME, Frames, Input, Key, Passing
+from tidemill.folds.frames import stack
+from tidemill.folds.operator import Fold
 from tidemill.folds.windowed.panes import (
     END,
     PANE,
     START,
     WINDOW_FIELDS,
-    Panes,
-    bind_keys,
-    bind_panes,
-    refuse_taken,
+    WindowFold,
+    bind_windowed,
 )
-from tidemill.planning.chains import Reach
+from tidemill.planning.code.chains import Reach
 
 _RANK, _PANE_RANK = "rank", "pane_rank"
 _RENAMED = {START: f"row_{START}", END: f"row_{END}"}
@@ -30,53 +27,18 @@ _RENAMED = {START: f"row_{START}", END: f"row_{END}"}
 
 
 @dataclass(frozen=True)
-class BoundTopN(BoundFold):
+class BoundTopN(WindowFold):
     """State and parts are the best rows of each key and pane: no window needs other rows.
 
     Rows are ordered by ``by``, nulls last, then by event time, position and content, so the order
     is the same in every run. NaN values are larger than all other numbers.
     """
 
-    keys: tuple[str, ...]
-    source: Input
-    panes: Panes
+    kind = "top_n"
+
     n: int
     by: str
     ascending: bool
-
-    kind = "top_n"
-    prepares = True
-
-    @property
-    def parts(self) -> pa.Schema:
-        """Rows with their pane and their rank in it."""
-        made = [pa.field(PANE, TIME), pa.field(_PANE_RANK, pa.int64())]
-        return pa.schema([*made, *self.source.schema])
-
-    @property
-    def output(self) -> pa.Schema:
-        """The window and the rank of a row, then the row."""
-        row = [
-            field.with_name(_RENAMED.get(field.name, field.name)) for field in self.source.schema
-        ]
-        return pa.schema([*WINDOW_FIELDS, pa.field(_RANK, pa.int64()), *row])
-
-    @property
-    def order(self) -> tuple[str, ...]:
-        """Within a key and pane each rank occurs once."""
-        return (*self.keys, PANE, _PANE_RANK)
-
-    @property
-    def time(self) -> str:
-        """The input's own time."""
-        return self.source.time
-
-    @property
-    def times(self) -> dict[str, Reach]:
-        """A row's own time may lie anywhere in its window."""
-        size = timedelta(microseconds=self.panes.size)
-        own = _RENAMED.get(self.source.time, self.source.time)
-        return {**self.panes.times(), own: Reach(size, size, size)}
 
     def prepare(self, rows: pl.DataFrame) -> pl.DataFrame:
         """The best rows of each key and pane; all rows, unranked, if that would drop hardly any."""
@@ -88,12 +50,8 @@ class BoundTopN(BoundFold):
             placed = self._best(self._without_hopeless(placed), PANE)
         return placed.select(self.parts.names)
 
-    def step(
-        self, state: pl.DataFrame, parts: pl.DataFrame, passing: Passing
-    ) -> tuple[pl.DataFrame, pl.DataFrame]:
+    def advance(self, state: pl.DataFrame, parts: pl.DataFrame, passing: Passing) -> Frames:
         """Rank the rows again, and output the windows that end at or before the watermark."""
-        if not len(state) and not len(parts):
-            return empty(self.output), state
         rows = self._best(stack([state, parts]), PANE)
         final = self.panes.windows(rows, passing, self._best)
         own = [pl.col(name).alias(_RENAMED.get(name, name)) for name in self.source.schema.names]
@@ -123,30 +81,54 @@ class BoundTopN(BoundFold):
         )
 
 
-def bind_top_n(
-    rows: Input,
+def top_n(
     n: int,
-    by: str,
-    key: str | Sequence[str] | None,
-    every: object,
     *,
+    by: str,
+    every: object,
+    key: Key | None = None,
     size: object | None = None,
     ascending: bool = False,
-) -> BoundTopN:
-    """Check the options against the rows. No key: one ranking of all rows of a window."""
-    if not isinstance(n, int) or isinstance(n, bool) or n < 1:
-        raise PlanError(f"n is {n!r}", where=rows.operator, fix="give a whole number from 1 on")
-    if not isinstance(ascending, bool):
-        raise PlanError(f"ascending is {ascending!r}", where=rows.operator, fix="True or False")
-    kind = rows.require(by, "by").type
-    if pa.types.is_nested(kind) or pa.types.is_null(kind):
-        raise PlanError(
-            f"the rows cannot be ranked by {by!r}, a {kind}",
-            where=rows.operator,
-            fix="rank by a number, a time, a string or a field of it",
-            column=by,
+    time: str | None = None,
+    name: str | None = None,
+    delay: object | None = None,
+) -> Fold:
+    """The ``n`` rows with the largest ``by`` of each window and key, with their ``rank``.
+
+    Ties are ordered by event time, then by position, if the rows have ``_meta``, else by content.
+    """
+
+    def bind(rows: Input) -> BoundTopN:
+        if not isinstance(n, int) or isinstance(n, bool) or n < 1:
+            raise rows.wrong(f"n is {n!r}", "give a whole number from 1 on")
+        if not isinstance(ascending, bool):
+            raise rows.wrong(f"ascending is {ascending!r}", "True or False")
+        kind = rows.require(by, "by").type
+        if pa.types.is_nested(kind) or pa.types.is_null(kind):
+            raise rows.wrong(
+                f"the rows cannot be ranked by {by!r}, a {kind}",
+                "rank by a number, a time, a string or a field of it",
+                column=by,
+            )
+        keys, panes = bind_windowed(rows, key, every, size)
+        span = timedelta(microseconds=panes.size)
+        parts = [pa.field(PANE, TIME), pa.field(_PANE_RANK, pa.int64()), *rows.schema]
+        own = [each.with_name(_RENAMED.get(each.name, each.name)) for each in rows.schema]
+        at = _RENAMED.get(rows.time, rows.time)  # a row may lie anywhere in its window
+        return BoundTopN(
+            source=rows,
+            columns=rows.schema.names,
+            keys=keys,
+            time=rows.time,
+            parts=pa.schema(parts),
+            state=pa.schema(parts),
+            order=(*keys, PANE, _PANE_RANK),
+            output=pa.schema([*WINDOW_FIELDS, pa.field(_RANK, pa.int64()), *own]),
+            times={**panes.times(), at: Reach(span, span, span)},
+            panes=panes,
+            n=n,
+            by=by,
+            ascending=ascending,
         )
-    panes = bind_panes(rows, every, size)
-    bound = BoundTopN(bind_keys(rows, key), rows, panes, n, by, ascending)
-    refuse_taken(bound)
-    return bound
+
+    return Fold("top_n", bind, time, name, delay)

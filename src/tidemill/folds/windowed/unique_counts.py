@@ -3,64 +3,42 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import polars as pl
 import pyarrow as pa
 
-from tidemill.errors import PlanError, nearest
-from tidemill.folds.base import TIME, BoundFold, Input, Passing
-from tidemill.folds.frames import empty, stack
+from tidemill.errors import nearest
+from tidemill.folds.base import Frames, Input, Key, Passing
+from tidemill.folds.frames import stack
+from tidemill.folds.operator import Fold
 from tidemill.folds.windowed import sketches
 from tidemill.folds.windowed.panes import (
     EARLIEST,
     LAST,
     PANE,
+    PANE_FIELDS,
     START,
     WINDOW,
     WINDOW_FIELDS,
-    Panes,
-    bind_keys,
-    bind_panes,
-    refuse_taken,
+    WindowFold,
+    bind_windowed,
     spread,
 )
-from tidemill.planning.chains import Reach
 
 _UNIQUE, _SKETCH, _GIVEN = "unique", "sketch", "_given"
-_UNIQUE_FIELD, _SKETCH_FIELD = pa.field(_UNIQUE, pa.int64()), pa.field(_SKETCH, pa.binary())
 
 
 @dataclass(frozen=True)
-class BoundUniqueCounts(BoundFold):
+class BoundUniqueCounts(WindowFold):
     """What both methods share. Nulls are not counted; a window with only nulls has the count 0."""
 
-    keys: tuple[str, ...]
-    source: Input
-    panes: Panes
+    kind = "unique_counts"
+
     column: str
 
-    kind = "unique_counts"
-    time = EARLIEST
-    prepares = True
-
-    @property
-    def columns(self) -> list[str]:
-        """The input columns that are read."""
-        return list(dict.fromkeys([*self.keys, self.source.time, self.column]))
-
-    @property
-    def times(self) -> dict[str, Reach]:
-        """A window depends on its own rows only."""
-        return self.panes.times()
-
-    def step(
-        self, state: pl.DataFrame, parts: pl.DataFrame, passing: Passing
-    ) -> tuple[pl.DataFrame, pl.DataFrame]:
+    def advance(self, state: pl.DataFrame, parts: pl.DataFrame, passing: Passing) -> Frames:
         """Merge parts, and output the windows that end at or before the watermark."""
-        if not len(state) and not len(parts):
-            return empty(self.output), state
         joined = self.merge(stack([state, parts]), PANE)
         counts = self.count(joined, passing).with_columns(self.panes.bounds())
         kept = joined.filter(self.panes.is_open(passing)).select(self.parts.names)
@@ -78,22 +56,6 @@ class BoundUniqueCounts(BoundFold):
 @dataclass(frozen=True)
 class ExactCounts(BoundUniqueCounts):
     """State and parts are values: each value of a key and pane once, also null."""
-
-    @property
-    def parts(self) -> pa.Schema:
-        """Values."""
-        made = [pa.field(PANE, TIME), pa.field(EARLIEST, TIME)]
-        return pa.schema([*self.key_fields, *made, self.source.schema.field(self.column)])
-
-    @property
-    def output(self) -> pa.Schema:
-        """Windows."""
-        return pa.schema([*self.key_fields, *WINDOW_FIELDS, _UNIQUE_FIELD])
-
-    @property
-    def order(self) -> tuple[str, ...]:
-        """A pane of a key has each value once."""
-        return (*self.keys, PANE, self.column)
 
     def prepare(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Rows as values."""
@@ -121,44 +83,25 @@ class ExactCounts(BoundUniqueCounts):
             return spans.group_by(*self.keys, WINDOW).agg(count.alias(_UNIQUE))
         having = _without_overlap(spans.filter(value.is_not_null()), (*self.keys, self.column))
         given = _without_overlap(spans.unique([*self.keys, PANE]), self.keys)
+        ended = having.with_columns(pl.col(LAST).alias(WINDOW) + 1)
+        given = spread(given, pl.col(WINDOW), pl.col(LAST))
         changes = stack(
-            [
-                self._changes(having, 1),
-                self._changes(having.with_columns(pl.col(LAST).alias(WINDOW) + 1), -1),
-                self._changes(spread(given, pl.col(WINDOW), pl.col(LAST)), 0),
-            ]
+            frame.select(
+                *self.keys,
+                WINDOW,
+                pl.lit(change, pl.Int64).alias(_UNIQUE),
+                pl.lit(int(not change), pl.Int64).alias(_GIVEN),
+            )
+            for frame, change in ((having, 1), (ended, -1), (given, 0))
         )
         sums = changes.group_by(*self.keys, WINDOW).agg(pl.col(_UNIQUE, _GIVEN).sum())
         running = _over(pl.col(_UNIQUE).cum_sum(), self.keys)
         return sums.sort(*self.keys, WINDOW).with_columns(running).filter(pl.col(_GIVEN) > 0)
 
-    def _changes(self, windows: pl.DataFrame, change: int) -> pl.DataFrame:
-        made = [
-            pl.lit(change, pl.Int64).alias(_UNIQUE),
-            pl.lit(int(not change), pl.Int64).alias(_GIVEN),
-        ]
-        return windows.select(*self.keys, WINDOW, *made)
-
 
 @dataclass(frozen=True)
 class SketchedCounts(BoundUniqueCounts):
     """State and parts are sketches, one for each key and pane."""
-
-    @property
-    def parts(self) -> pa.Schema:
-        """Sketches."""
-        made = [pa.field(PANE, TIME), pa.field(EARLIEST, TIME)]
-        return pa.schema([*self.key_fields, *made, _SKETCH_FIELD])
-
-    @property
-    def output(self) -> pa.Schema:
-        """Windows with their sketches."""
-        return pa.schema([*self.key_fields, *WINDOW_FIELDS, _UNIQUE_FIELD, _SKETCH_FIELD])
-
-    @property
-    def order(self) -> tuple[str, ...]:
-        """A pane of a key has one sketch."""
-        return (*self.keys, PANE)
 
     def prepare(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Rows as sketches."""
@@ -185,7 +128,7 @@ class SketchedCounts(BoundUniqueCounts):
         return found.with_columns(pl.Series(_UNIQUE, counts, pl.Int64))
 
 
-_METHODS = {"exact": ExactCounts, "sketch": SketchedCounts}
+_METHODS: dict[str, type[BoundUniqueCounts]] = {"exact": ExactCounts, "sketch": SketchedCounts}
 
 
 def _without_overlap(spans: pl.DataFrame, group: tuple[str, ...]) -> pl.DataFrame:
@@ -200,46 +143,66 @@ def _over(along: pl.Expr, group: tuple[str, ...]) -> pl.Expr:
     return along.over(group) if group else along
 
 
-def bind_unique_counts(
-    rows: Input,
-    key: str | Sequence[str] | None,
+def unique_counts(
+    *,
+    key: Key | None,
     column: str,
     every: object,
-    *,
     size: object | None = None,
     method: str = "exact",
-) -> BoundUniqueCounts:
-    """Check the options against the rows. No key: one group of all rows."""
-    keys, panes = bind_keys(rows, key), bind_panes(rows, every, size)
-    _check_column(rows, keys, column)
-    if method not in _METHODS:
-        raise PlanError(
-            f"the method is {method!r}", where=rows.operator, fix=nearest(str(method), _METHODS)
+    time: str | None = None,
+    name: str | None = None,
+    delay: object | None = None,
+) -> Fold:
+    """How many different values a column has, per key and window; nulls do not count.
+
+    ``method="sketch"`` takes bounded memory and has a known error. It also returns the sketch,
+    which can be merged with others, in the column ``sketch``.
+    """
+
+    def bind(rows: Input) -> BoundUniqueCounts:
+        keys, panes = bind_windowed(rows, key, every, size)
+        _check_column(rows, keys, column)
+        if method not in _METHODS:
+            raise rows.wrong(f"the method is {method!r}", nearest(str(method), _METHODS))
+        is_sketch = method == "sketch"
+        if is_sketch and not sketches.is_installed():
+            raise rows.wrong(
+                "method='sketch' needs the library datasketches, which is not installed",
+                f"{sketches.INSTALL} (executors need it, too), or take method='exact'",
+            )
+        sketch, fields = pa.field(_SKETCH, pa.binary()), rows.fields(keys)
+        kept = sketch if is_sketch else rows.schema.field(column)
+        parts = pa.schema([*fields, *PANE_FIELDS, kept])
+        counts = [pa.field(_UNIQUE, pa.int64()), *([sketch] if is_sketch else [])]
+        return _METHODS[method](
+            source=rows,
+            columns=list(dict.fromkeys([*keys, rows.time, column])),
+            keys=keys,
+            time=EARLIEST,
+            parts=parts,
+            state=parts,
+            order=(*keys, PANE) if is_sketch else (*keys, PANE, column),
+            output=pa.schema([*fields, *WINDOW_FIELDS, *counts]),
+            times=panes.times(),
+            panes=panes,
+            column=column,
         )
-    if method == "sketch" and not sketches.is_installed():
-        raise PlanError(
-            "method='sketch' needs the library datasketches, which is not installed",
-            where=rows.operator,
-            fix=f"{sketches.INSTALL} (executors need it, too), or take method='exact'",
-        )
-    bound: BoundUniqueCounts = _METHODS[method](keys, rows, panes, column)
-    refuse_taken(bound)
-    return bound
+
+    return Fold("unique_counts", bind, time, name, delay)
 
 
 def _check_column(rows: Input, keys: tuple[str, ...], column: str) -> None:
     kind = rows.require(column, "column").type
     if pa.types.is_nested(kind) or pa.types.is_null(kind):
-        raise PlanError(
+        raise rows.wrong(
             f"values of {column!r}, a {kind}, cannot be counted",
-            where=rows.operator,
-            fix="count a field of it, or cast it to a string",
+            "count a field of it, or cast it to a string",
             column=column,
         )
     if column in keys:
-        raise PlanError(
+        raise rows.wrong(
             f"{column!r} is a part of the key: every count would be 1",
-            where=rows.operator,
-            fix="name another column, or take it out of the key",
+            "name another column, or take it out of the key",
             column=column,
         )

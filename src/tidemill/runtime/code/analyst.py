@@ -14,22 +14,26 @@ import pyarrow as pa
 
 from tidemill.errors import PlanError, TidemillError
 from tidemill.folds.building import building
-from tidemill.planning.analysis import OutputPlans, PipelineFacts, find_facts
-from tidemill.planning.behaviour import plan_lines
-from tidemill.planning.lineage import SOURCE_MARK
-from tidemill.planning.tree import build_tree
+from tidemill.pipeline import Pipeline
+from tidemill.planning.code.analysis import OutputPlans, PipelineFacts, find_facts
+from tidemill.planning.code.behaviour import plan_lines
+from tidemill.planning.code.lineage import SOURCE_MARK
+from tidemill.planning.code.params import param_lines
+from tidemill.planning.code.tree import build_tree
 from tidemill.rows.columns import pipeline_schema
 from tidemill.runtime.code.carried import carried_lines
-from tidemill.runtime.code.catalyst import carried_functions, find_clocks, spoken_nodes
+from tidemill.runtime.code.catalyst import (
+    carried_functions,
+    find_clocks,
+    find_rounded,
+    spoken_nodes,
+)
 from tidemill.runtime.code.loading import describe
 from tidemill.runtime.code.lookout import Seen, watching
-from tidemill.runtime.code.rounding import find_rounded
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming import DataStreamReader
-
-    from tidemill.pipeline import Pipeline
 
 
 _SHUFFLES = "spark.sql.shuffle.partitions"
@@ -67,9 +71,14 @@ def analyse(
         seen.add(called)
         plans = [_plans(spark, name, frame) for name, frame in outputs.items()]
         facts = find_facts(plans, event_times, built.folds)
-        lines = [line for plan in plans for line in _behaviour(plan, outputs[plan.name], seen)]
-        functions = [f for plan in plans for f in _functions(plan, outputs[plan.name])]
-    return replace(facts, behaviour=(*lines, *carried_lines(functions)))
+        lines, functions = list[str](), list[tuple[str, Any]]()
+        for plan in plans:
+            analysed = outputs[plan.name]._jdf.queryExecution().analyzed()
+            tree, words = build_tree(plan.analysed), spoken_nodes(analysed)
+            lines += plan_lines(plan.name, tree, words, seen.values(), clock=bool(plan.clocks))
+            functions += carried_functions(analysed, tree)
+    told = param_lines(pipeline.params)
+    return replace(facts, behaviour=(*told, *lines, *carried_lines(functions)))
 
 
 @contextmanager
@@ -83,16 +92,6 @@ def _one_shuffle(spark: SparkSession) -> Iterator[None]:
         spark.conf.set(_SHUFFLES, str(kept))
 
 
-def _behaviour(plan: OutputPlans, frame: DataFrame, seen: Seen) -> list[str]:
-    words = spoken_nodes(frame._jdf.queryExecution().analyzed())
-    tree = build_tree(plan.analysed)
-    return plan_lines(plan.name, tree, words, seen.values(), clock=bool(plan.clocks))
-
-
-def _functions(plan: OutputPlans, frame: DataFrame) -> list[tuple[str, Any]]:
-    return carried_functions(frame._jdf.queryExecution().analyzed(), build_tree(plan.analysed))
-
-
 def call_pipeline(pipeline: Pipeline, frames: dict[str, DataFrame]) -> dict[str, DataFrame]:
     """The pipeline's outputs by name; a single DataFrame is the output called ``output``."""
     from pyspark.errors import AnalysisException, ParseException
@@ -100,7 +99,7 @@ def call_pipeline(pipeline: Pipeline, frames: dict[str, DataFrame]) -> dict[str,
 
     where = f"pipeline {pipeline.name}"
     try:
-        made = pipeline(**{name: frames[name] for name in pipeline.streams})
+        made = pipeline(**{name: frames[name] for name in pipeline.streams}, **pipeline.params)
     except (AnalysisException, ParseException) as error:
         raise PlanError(_first_lines(error), where=where, fix="correct the pipeline") from None
     except TidemillError:

@@ -6,10 +6,12 @@ import contextlib
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from tidemill.planning.analysis import PipelineFacts
+from tidemill.jsonvalue import JsonValue, dump_json, load_json
+from tidemill.planning.code.analysis import PipelineFacts
+from tidemill.planning.code.params import Param
 from tidemill.runtime.code.lookout import Looked
 from tidemill.storage.location import Location
 
@@ -17,13 +19,14 @@ _KEEP = 200
 
 
 @dataclass(frozen=True)
-class KnownCode:
-    """The streams that a pipeline reads and, for given columns, the facts found in its plan."""
+class KnownCode(JsonValue):
+    """The streams and parameters of a pipeline and, for given columns, the facts of its plan."""
 
     streams: tuple[str, ...]
     columns: str
     facts: PipelineFacts
     looked: Looked
+    params: dict[str, Param] = field(default_factory=dict)
 
 
 def digest(columns: Mapping[str, Mapping[str, str]]) -> str:
@@ -39,14 +42,10 @@ def recall(home: Path, fingerprint: str) -> KnownCode | None:
     variable) has changed since.
     """
     try:
-        value = json.loads(_path(home, fingerprint).read_text("utf-8"))
-        looked = Looked(**value["looked"])
-        if not looked.is_unchanged():
-            return None
-        facts = PipelineFacts.from_json(value["facts"])
-        return KnownCode(tuple(value["streams"]), value["columns"], facts, looked)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        known = load_json(KnownCode, _path(home, fingerprint).read_text("utf-8"))
+    except (OSError, ValueError):
         return None
+    return known if known.looked.is_unchanged() else None
 
 
 def forget(home: Path, fingerprint: str) -> None:
@@ -59,21 +58,11 @@ def remember(home: Path, fingerprint: str, known: KnownCode) -> None:
     """Write an entry, and remove the oldest ones if there are many. Disk errors are ignored."""
     path = _path(home, fingerprint)
     with contextlib.suppress(OSError):
-        _write(path, known)
-
-
-def _write(path: Path, known: KnownCode) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    value = {
-        "streams": known.streams,
-        "columns": known.columns,
-        "facts": known.facts.to_json(),
-        "looked": known.looked.to_json(),
-    }
-    Location.of(path).write(json.dumps(value))
-    entries = sorted(path.parent.glob("*.json"), key=lambda entry: entry.stat().st_mtime)
-    for old in entries[:-_KEEP]:
-        old.unlink(missing_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Location.of(path).write(dump_json(known))
+        entries = sorted(path.parent.glob("*.json"), key=lambda entry: entry.stat().st_mtime)
+        for old in entries[:-_KEEP]:
+            old.unlink(missing_ok=True)
 
 
 def _path(home: Path, fingerprint: str) -> Path:

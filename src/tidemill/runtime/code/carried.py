@@ -15,10 +15,10 @@ import hashlib
 import importlib
 import sys
 import types
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Set
+from typing import Any, cast
 
-from tidemill.planning.behaviour import behaviour_line
+from tidemill.planning.code.behaviour import behaviour_line
 from tidemill.runtime.code.packages import Origin, find_origin
 
 _PLAIN = (type(None), type(...), type(NotImplemented), bool, int, float, complex, str)
@@ -82,7 +82,7 @@ class _Carried:
         if isinstance(value, types.BuiltinFunctionType | types.MethodDescriptorType):
             return f"builtin {value.__qualname__}"
         if isinstance(value, types.ModuleType):
-            return self._module(value, frozenset())
+            return self._module(value, set())
         if isinstance(value, type):
             return self._class(value)
         if isinstance(value, staticmethod | classmethod):
@@ -158,12 +158,12 @@ class _Carried:
             told.append(f"import {self._module(module, attributes) if module else name}")
         return f"{{{', '.join(told)}}}"
 
-    def _named_value(self, value: Any, attributes: frozenset[str]) -> str:
+    def _named_value(self, value: Any, attributes: Set[str]) -> str:
         if isinstance(value, types.ModuleType):
             return self._module(value, attributes)
         return self.token(value)
 
-    def _module(self, module: types.ModuleType, attributes: frozenset[str]) -> str:
+    def _module(self, module: types.ModuleType, attributes: Set[str]) -> str:
         """Describe a module by those of its values that the code may name."""
         name = module.__name__
         if find_origin(name) is not Origin.OWN:
@@ -187,9 +187,10 @@ class _Carried:
         return "foreign"
 
     def _code(self, code: types.CodeType) -> str:
-        parts = []
-        for name, argument in _instructions(code):
-            parts.append(f"{name} {self.token(argument) if name in _CONSTANTS else argument}")
+        parts = [
+            f"{name} {self.token(argument) if name in _CONSTANTS else argument}"
+            for name, argument in _instructions(code)
+        ]
         arguments = code.co_argcount + code.co_kwonlyargcount
         head = (code.co_flags, code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount)
         return _short(f"code {head} {code.co_varnames[:arguments]} {parts} {_handlers(code)}")
@@ -211,7 +212,7 @@ class _Carried:
 
 _CONSTANTS = frozenset(("LOAD_CONST", "RETURN_CONST", "KW_NAMES"))
 _POSITIONS = frozenset((*dis.hasjrel, *dis.hasjabs))
-_LOCALS = frozenset((*dis.haslocal, *dis.hasfree))
+_TOLD = frozenset((*dis.hasname, *dis.hascompare)) - {*dis.haslocal, *dis.hasfree}
 
 
 def _instructions(code: types.CodeType) -> Iterator[tuple[str, Any]]:
@@ -224,11 +225,7 @@ def _instructions(code: types.CodeType) -> Iterator[tuple[str, Any]]:
             yield each.opname, None
         elif each.opcode in _POSITIONS:
             yield each.opname, place(each.argval)
-        elif each.opcode in _LOCALS or each.arg is None:
-            yield each.opname, each.arg
-        elif (
-            each.opname in _CONSTANTS or each.opcode in dis.hasname or each.opcode in dis.hascompare
-        ):
+        elif each.arg is not None and (each.opname in _CONSTANTS or each.opcode in _TOLD):
             yield each.opname, each.argval
         else:
             yield each.opname, each.arg
@@ -241,19 +238,16 @@ def _places(code: types.CodeType) -> Any:
 
 
 def _handlers(code: types.CodeType) -> list[tuple[Any, ...]]:
-    place = _places(code)
-    return [
-        (place(e.start), place(e.end), place(e.target), e.depth, e.lasti) for e in _exceptions(code)
+    place, bytecode = _places(code), cast("Any", dis.Bytecode(code))
+    return [  # typeshed does not know the attribute yet
+        (place(e.start), place(e.end), place(e.target), e.depth, e.lasti)
+        for e in bytecode.exception_entries
     ]
 
 
-def _named(
-    code: types.CodeType,
-) -> tuple[frozenset[str], frozenset[str], frozenset[tuple[int, str]]]:
+def _named(code: types.CodeType) -> tuple[set[str], set[str], set[tuple[int, str]]]:
     """The global names a code object may look up, the attributes, and the modules it imports."""
-    names: set[str] = set()
-    attributes: set[str] = set()
-    imports: set[tuple[int, str]] = set()
+    names, attributes, imports = set[str](), set[str](), set[tuple[int, str]]()
     level = 0
     for each in dis.get_instructions(code):
         if each.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
@@ -269,7 +263,7 @@ def _named(
             names |= inner[0]
             attributes |= inner[1]
             imports |= inner[2]
-    return frozenset(names), frozenset(attributes), frozenset(imports)
+    return names, attributes, imports
 
 
 def _imported(name: str, level: int, found: dict[str, Any]) -> types.ModuleType | None:
@@ -293,9 +287,3 @@ def _content(cell: types.CellType) -> Any:
 
 def _short(text: str) -> str:
     return text if len(text) <= _LONG else hashlib.sha256(text.encode()).hexdigest()
-
-
-def _exceptions(code: types.CodeType) -> list[Any]:
-    """Which instructions are handled where; typeshed does not know the attribute yet."""
-    bytecode: Any = dis.Bytecode(code)
-    return list(bytecode.exception_entries)

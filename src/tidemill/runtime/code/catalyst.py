@@ -1,4 +1,4 @@
-"""Read from Spark's plan objects what their JSON lacks: texts, SQL and Python functions."""
+"""Read from Spark's plan objects what their JSON lacks: texts, SQL, types, Python functions."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import pickle
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from tidemill.planning.clocks import cast_specials, typed_specials
-from tidemill.planning.lineage import FOLD, PREPARE
-from tidemill.planning.tree import Tree, build_tree
+from tidemill.planning.code.clocks import cast_specials, typed_specials
+from tidemill.planning.code.lineage import FOLD, PREPARE
+from tidemill.planning.code.tree import Tree, build_tree
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -17,6 +17,16 @@ if TYPE_CHECKING:
 _TIMES = ("date", "timestamp", "timestamp_ntz")
 _ALL = 2**31 - 1
 """Spark shortens long lists of columns unless it is given a limit."""
+
+
+_FLOATING = ("double", "float")
+_SMALL = ("tinyint", "smallint", "int")
+"""Whole numbers whose sum a double holds exactly, up to millions of the largest values."""
+
+_CHOOSING = frozenset(
+    ("any_value", "first", "last", "max", "max_by", "min", "min_by", "mode", "percentile")
+)
+"""Aggregates that choose one of the values: they add nothing."""
 
 
 def find_clocks(spark: SparkSession, analysed: Any) -> tuple[str, ...]:
@@ -36,9 +46,41 @@ def find_clocks(spark: SparkSession, analysed: Any) -> tuple[str, ...]:
     return tuple(sorted(found))
 
 
+def find_rounded(analysed: Any) -> tuple[str, ...]:
+    """The aggregates of a plan whose last digits depend on the order of the rows, as SQL text."""
+    expressions = (
+        expression
+        for node in _walk(analysed)
+        if node.nodeName() == "Aggregate"
+        for expression in _items(node.expressions())
+    )
+    found = (function for each in expressions for function in _aggregates(each))
+    return tuple(sorted({function.sql() for function in found if _rounds(function)}))
+
+
+def _aggregates(expression: Any) -> Iterator[Any]:
+    if expression.nodeName() == "AggregateExpression":
+        yield expression.aggregateFunction()
+        return
+    for child in _items(expression.children()):
+        yield from _aggregates(child)
+
+
+def _rounds(function: Any) -> bool:
+    if function.dataType().simpleString() not in _FLOATING or function.prettyName() in _CHOOSING:
+        return False
+    added = [child.dataType().simpleString() for child in _items(function.children())]
+    return not (function.prettyName() in ("avg", "try_avg") and added[0] in _SMALL)
+
+
 def spoken_nodes(analysed: Any) -> list[str]:
     """Spark's text for every node of a plan, from the top, with the rows of literal tables."""
-    return [_spoken(node) for node in _walk(analysed)]
+    return [
+        f"{node.simpleString(_ALL)} {node.data().mkString(', ')}"
+        if node.getClass().getSimpleName() == "LocalRelation"
+        else str(node.simpleString(_ALL))
+        for node in _walk(analysed)
+    ]
 
 
 def carried_functions(analysed: Any, plan: Tree) -> list[tuple[str, Any]]:
@@ -46,7 +88,7 @@ def carried_functions(analysed: Any, plan: Tree) -> list[tuple[str, Any]]:
     found = []
     for node, told in zip(_walk(analysed), plan.walk(), strict=True):
         if any(p.kind.startswith("Python") for e in told.expressions() for p in e.walk()):
-            parts = (part for each in scala_items(node.expressions()) for part in _walk(each))
+            parts = (part for each in _items(node.expressions()) for part in _walk(each))
             functions = (p for p in parts if p.getClass().getSimpleName().startswith("Python"))
             found += [(_words(str(part.name())), _unpickled(part.func())) for part in functions]
     return found
@@ -78,30 +120,25 @@ def _unpickled(function: Any) -> Any:
     return found
 
 
-def _spoken(node: Any) -> str:
-    text = str(node.simpleString(_ALL))
-    is_local = node.getClass().getSimpleName() == "LocalRelation"
-    return f"{text} {node.data().mkString(', ')}" if is_local else text
-
-
 def _has_times(plan: Tree) -> bool:
     """Whether the plan may hold a typed time literal; rows of VALUES no longer show their texts."""
-    for node in plan.walk():
-        if node.kind == "LocalRelation":
-            return True
-        for expression in node.expressions():
-            for part in expression.walk():
-                if part.kind == "Literal" and part.fields.get("dataType") in _TIMES:
-                    return True
-    return False
+    return any(
+        node.kind == "LocalRelation"
+        or any(
+            part.kind == "Literal" and part.fields.get("dataType") in _TIMES
+            for expression in node.expressions()
+            for part in expression.walk()
+        )
+        for node in plan.walk()
+    )
 
 
 def _parsed(plan: Any) -> Iterator[str]:
     """The texts in SQL that the nodes and literals of a plan were parsed from."""
     for node in _walk(plan):
         yield from _origin(node, whole=True)
-        for each in scala_items(node.expressions()):
-            for leaf in scala_items(each.collectLeaves()):
+        for each in _items(node.expressions()):
+            for leaf in _items(each.collectLeaves()):
                 yield from _origin(leaf, whole=False)
 
 
@@ -117,10 +154,10 @@ def _origin(part: Any, *, whole: bool) -> Iterator[str]:
 
 def _walk(node: Any) -> Iterator[Any]:
     yield node
-    for child in scala_items(node.children()):
+    for child in _items(node.children()):
         yield from _walk(child)
 
 
-def scala_items(sequence: Any) -> list[Any]:
+def _items(sequence: Any) -> list[Any]:
     """The items of a Scala sequence."""
     return [sequence.apply(index) for index in range(sequence.size())]

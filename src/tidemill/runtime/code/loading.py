@@ -8,42 +8,42 @@ import re
 import sys
 import traceback
 from collections.abc import Iterable
+from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import ModuleType
+from typing import Any
 
+from tidemill.config.loader import LoadedConfig
+from tidemill.config.pipeline import PipelineConfig
 from tidemill.errors import ConfigError, TidemillError, nearest
 from tidemill.pipeline import Pipeline, pipeline
+from tidemill.runtime.code.binding import Argument, GivenParams, arguments_of, bind, markers_of
 from tidemill.runtime.code.packages import Origin, find_origin
-
-if TYPE_CHECKING:
-    from types import ModuleType
-
-    from pyspark.sql import DataFrame
-
-    from tidemill.config.loader import LoadedConfig
-    from tidemill.config.pipeline import PipelineConfig
 
 _loaded: set[str] = set()
 """The user's own modules (not installed packages) that earlier loads have imported."""
 
 
-def load_pipeline(loaded: LoadedConfig, name: str) -> Pipeline:
-    """The pipeline's function; imports the user's module, starts no Spark."""
+def load_pipeline(loaded: LoadedConfig, name: str, given: GivenParams | None = None) -> Pipeline:
+    """The pipeline's function with its streams and parameters; starts no Spark.
+
+    It imports the user's module. The parameters have the YAML's values where none are ``given``.
+    """
     config = loaded.config.pipelines[name]
     where = f"{loaded.path} (pipelines.{name})"
     if config.sql is not None:
-        found = _from_sql(loaded, config, name, where)
+        found, arguments = _from_sql(loaded, config, name, where)
     else:
         found = _from_module(loaded.base, str(config.entry), where)
+        arguments = arguments_of(found.function, loaded.base)
     known = set(loaded.config.streams) | set(config.sources)
-    for stream in found.streams:
-        if stream not in known:
-            raise ConfigError(
-                f"the parameter {stream!r} is neither a stream nor in sources:",
-                where=where,
-                fix=nearest(stream, known),
-            )
+    streams, params = bind(arguments, known, given or GivenParams(loaded, name))
+    if not streams:
+        raise ConfigError(
+            "the code reads no stream", where=where, fix="give it an argument named as a stream"
+        )
+    found = replace(found, streams=streams, params=params)
     unused = set(config.sources) - set(found.streams)
     if unused:
         raise ConfigError(
@@ -125,13 +125,14 @@ def _import_module(base: Path, name: str, where: str) -> ModuleType:
 def describe(error: BaseException, folder: Path) -> str:
     """An error of the user's code, with the last line in that folder: ``… (pipelines.py:12)``."""
     frames = traceback.extract_tb(error.__traceback__)
-    own = [f for f in frames if _is_below(f.filename, folder) and "site-packages" not in f.filename]
-    place = f" ({Path(own[-1].filename).name}:{own[-1].lineno})" if own else ""
+    files = [(Path(frame.filename), frame.lineno) for frame in frames]
+    own = [
+        f"{file.name}:{line}"
+        for file, line in files
+        if file.is_relative_to(folder) and "site-packages" not in file.parts
+    ]
+    place = f" ({own[-1]})" if own else ""
     return f"{type(error).__name__}: {error}{place}"
-
-
-def _is_below(file: str | None, base: Path) -> bool:
-    return file is not None and Path(file).is_relative_to(base)
 
 
 def sql_text(base: Path, value: str) -> str:
@@ -147,7 +148,9 @@ def sql_text(base: Path, value: str) -> str:
     return value
 
 
-def _from_sql(loaded: LoadedConfig, config: PipelineConfig, name: str, where: str) -> Pipeline:
+def _from_sql(
+    loaded: LoadedConfig, config: PipelineConfig, name: str, where: str
+) -> tuple[Pipeline, list[Argument]]:
     text = sql_text(loaded.base, str(config.sql)).strip().rstrip(";")
     words = set(re.findall(r"[A-Za-z_][A-Za-z0-9_]*", text))
     streams = tuple(config.sources) or tuple(s for s in loaded.config.streams if s in words)
@@ -156,20 +159,22 @@ def _from_sql(loaded: LoadedConfig, config: PipelineConfig, name: str, where: st
             "the SQL reads no stream", where=where, fix=nearest("", loaded.config.streams)
         )
 
-    def run(**frames: DataFrame) -> DataFrame:
-        for stream, frame in frames.items():
-            frame.createOrReplaceTempView(stream)
-        spark = next(iter(frames.values())).sparkSession
-        return spark.sql(text)
+    def run(**named: Any) -> Any:
+        for stream in streams:
+            named[stream].createOrReplaceTempView(stream)
+        spark = named[streams[0]].sparkSession
+        return spark.sql(text, {key: named[key] for key in named if key not in streams} or None)
 
     run.__name__ = name
-    return Pipeline(run, streams)
+    file = str(config.sql).strip() if str(config.sql).strip().endswith(".sql") else None
+    read = [Argument(stream, f"the view {stream!r} of the SQL") for stream in streams]
+    return Pipeline(run, streams), [*read, *markers_of(text, file)]
 
 
 def fingerprint(loaded: LoadedConfig, name: str, facts: Iterable[str]) -> str:
     """The name of a cached analysis, from pipeline, versions, SQL and the given facts.
 
-    Python code is not part of it: see `runtime.code.lookout` and `planning.behaviour`.
+    Python code is not part of it: see `runtime.code.lookout` and `planning.code.behaviour`.
     """
     config = loaded.config.pipelines[name]
     digest = hashlib.sha256()

@@ -16,16 +16,16 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tidemill.runtime.code.packages import distribution_of, is_python, record_of
+from tidemill.jsonvalue import JsonValue
+from tidemill.runtime.code.packages import OURS, distribution_of, is_python, record_of
 
 _SHELL = frozenset(("_", "OLDPWD", "SHLVL"))
 """Variables that a shell changes from command to command."""
 _PASSING = ("/proc/", "/dev/", "/sys/")
-_OURS = ("tidemill", "pyspark", "py4j")
 _IMPORT = ("importlib._bootstrap", "_frozen_importlib", "importlib.metadata")
 _BETWEEN = (__name__, "os", "io", "pathlib", "glob", "codecs", "zipfile", "_collections_abc")
 _WRITING = frozenset("wax")
@@ -56,7 +56,7 @@ class Seen:
 
 
 @dataclass(frozen=True)
-class Looked:
+class Looked(JsonValue):
     """Digests of everything that the code has read, without the values."""
 
     salt: str
@@ -88,10 +88,6 @@ class Looked:
             and all(_folder(path) == digest for path, digest in self.folders.items())
             and all(_file(path) == digest for path, digest in self.files.items())
         )
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain values, for the cache."""
-        return asdict(self)
 
 
 @contextmanager
@@ -176,7 +172,7 @@ def _is_ours() -> bool:
     while frame.f_back is not None and frame.f_globals.get("__name__") in _BETWEEN:
         frame = frame.f_back
     name = str(frame.f_globals.get("__name__"))
-    return name.partition(".")[0] in _OURS or name.startswith(_IMPORT)
+    return name.partition(".")[0] in OURS or name.startswith(_IMPORT)
 
 
 def _module_files() -> set[str]:
@@ -184,7 +180,7 @@ def _module_files() -> set[str]:
     found = set()
     for name, module in list(sys.modules.items()):
         file, top = getattr(module, "__file__", None), name.partition(".")[0]
-        if not isinstance(file, str) or top in (*_OURS, "__main__") or is_python(file):
+        if not isinstance(file, str) or top in (*OURS, "__main__") or is_python(file):
             continue
         package = distribution_of(top, file)
         record = None if package is None else record_of(package)
@@ -205,11 +201,14 @@ def _folder(path: str) -> str | None:
         names = sorted(os.listdir(path))
     except OSError:
         return None
-    return hashlib.sha256("\0".join(names).encode(errors="replace")).hexdigest()[:24]
+    return _joined(names)
 
 
 def _names() -> str:
-    names = sorted(set(os.environ) - _SHELL)
+    return _joined(sorted(set(os.environ) - _SHELL))
+
+
+def _joined(names: list[str]) -> str:
     return hashlib.sha256("\0".join(names).encode(errors="replace")).hexdigest()[:24]
 
 

@@ -10,7 +10,7 @@ import sysconfig
 from importlib import metadata
 from pathlib import Path
 
-_OURS = ("tidemill", "pyspark", "py4j")
+OURS = ("tidemill", "pyspark", "py4j")
 """Packages that never count as the user's code, wherever they are installed."""
 
 
@@ -32,7 +32,7 @@ def find_origin(module: str | None) -> Origin | str:
 
 @functools.lru_cache(maxsize=10_000)
 def _origin(top: str, file: str) -> Origin | str:
-    if top in _OURS:
+    if top in OURS:
         return _told(metadata.distribution(top)) if top != "py4j" else Origin.PYTHON
     if top == "__main__":
         return Origin.OWN

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tidemill.errors import RunError
-from tidemill.planning.behaviour import describe_difference, first_difference
+from tidemill.planning.code.behaviour import describe_difference, first_difference
 from tidemill.runfolder.offset_log import has_log
 from tidemill.runtime.code.analyst import analyse
+from tidemill.runtime.code.binding import GivenParams
 from tidemill.runtime.code.cache import forget
 from tidemill.runtime.code.loading import load_pipeline
 from tidemill.runtime.code.lookout import Seen, watching
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from tidemill.pipeline import Pipeline
-    from tidemill.planning.analysis import PipelineFacts
+    from tidemill.planning.code.analysis import PipelineFacts
     from tidemill.runtime.driving.frames import Work
 
 
@@ -30,24 +31,27 @@ def require_same(
     An archive run has no code, so there is nothing to compare.
     """
     manifest = work.manifest
-    if not manifest.code:
+    if not manifest.code.is_there:
         return None
     with watching() as imported:
-        pipeline = load_pipeline(work.loaded, manifest.pipeline)
+        given = GivenParams(work.loaded, manifest.pipeline, pinned=manifest.code.params)
+        pipeline = load_pipeline(work.loaded, manifest.pipeline, given)
     seen = Seen()
     seen.add(imported)
     facts = analyse(
         spark,
         pipeline,
         {source: archives[source] for source in pipeline.streams if source in archives},
-        {source: pin.event_time for source, pin in manifest.sources.items()},
-        {source for source, pin in manifest.sources.items() if pin.meta},
+        {source: pin.times.event_time for source, pin in manifest.sources.items()},
+        {source for source, pin in manifest.sources.items() if pin.rows.meta},
         seen=seen,
     )
-    difference = first_difference(manifest.behaviour, facts.behaviour)
+    difference = first_difference(manifest.code.behaviour, facts.behaviour)
     if difference is not None:
         told = describe_difference(*difference)
-        raise _refusal(work, told if manifest.behaviour else "its plan does not say what it did")
+        raise _refusal(
+            work, told if manifest.code.behaviour else "its plan does not say what it did"
+        )
     return pipeline, facts
 
 
@@ -61,7 +65,7 @@ def _refusal(work: Work, what: str) -> RunError:
             fix="restore the code and the files and variables it reads, or start a new run; "
             "old and new rows must not be mixed",
         )
-    forget(work.loaded.home, work.manifest.fingerprint)
+    forget(work.loaded.home, work.manifest.code.fingerprint)
     return RunError(
         f"the code of {name!r} does something else than its plan says: {what}",
         where=f"run {run}",

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from functools import cached_property
+from typing import Any
 
 from tidemill.archive.progress import ArchiveProgress, read_progress
 from tidemill.connectors.logs.contract import home_of
 from tidemill.connectors.sinks.iceberg.commit import LogProgress
 from tidemill.connectors.sinks.iceberg.table import IcebergTable, files_of
+from tidemill.planning.manifest import SourcePin
+from tidemill.reading.route import Route
 from tidemill.reading.sidefile import Counts
 from tidemill.runtime.driving.committer import Batch, Committer
-
-if TYPE_CHECKING:
-    from tidemill.planning.manifest import SourcePin
-    from tidemill.reading.route import Route
 
 _QUIET = 5_000_000
 """µs after which an archive says how far a log without new rows is followed."""
@@ -46,9 +45,7 @@ class FollowedLog:
     """How far one archive follows its log, from batch to batch."""
 
     def __init__(self, pin: SourcePin, route: Route, table: IcebergTable) -> None:
-        """Nothing is read yet."""
         self.pin, self.route, self.table = pin, route, table
-        self._newest: dict[str, int] | None = None  # ingest time by partition
         self._said = 0  # the frontier of the last commit
 
     def follow(self, name: str, batch: Batch) -> LogProgress | None:
@@ -57,7 +54,7 @@ class FollowedLog:
         live = self.pin.live
         if end is None or live is None or not end.is_live:
             return None
-        newest = self._newest_times()
+        newest = self._newest
         for number, moment in counts.newest.items():
             newest[number] = max(moment, newest.get(number, moment))
         log = home_of(live)
@@ -72,17 +69,14 @@ class FollowedLog:
         gaps = {int(number): found for number, found in counts.gaps.items()}
         return LogProgress(reached, begin, gaps)
 
-    def _newest_times(self) -> dict[str, int]:
-        """The newest ingest times of the archive, at first as its table tells them."""
-        if self._newest is None:
-            table = self.table.existing()
-            known = {} if table is None else read_progress(table.metadata)
-            self._newest = {
-                str(number): found.ingest
-                for number, found in known.items()
-                if found.ingest is not None
-            }
-        return self._newest
+    @cached_property
+    def _newest(self) -> dict[str, int]:
+        """The newest ingest time of each partition, at first as the archive's table tells it."""
+        table = self.table.existing()
+        known = {} if table is None else read_progress(table.metadata)
+        return {
+            str(number): found.ingest for number, found in known.items() if found.ingest is not None
+        }
 
     def is_quiet(self, followed: LogProgress) -> bool:
         """A log without new rows is not worth a commit each time: its frontier is said at times."""

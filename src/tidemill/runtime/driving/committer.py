@@ -5,20 +5,28 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidemill.connectors.sinks.arranging import arrange
+from tidemill.connectors.sinks.contract import Sink
+from tidemill.connectors.sinks.iceberg.table import SideTable
+from tidemill.connectors.sinks.stamp import BatchStamp
 from tidemill.connectors.sinks.writing import RESULT_DDL, BatchWriter
 from tidemill.errors import RunError, SourceError
 from tidemill.folds.state import StateFiles
+from tidemill.planning.manifest import Manifest
+from tidemill.planning.offsets import BatchOffsets, Offset
+from tidemill.reading.route import Route
 from tidemill.reading.sidefile import Counts, read_side_files, remove_side_files
+from tidemill.reading.slicing import Slicing
 from tidemill.rows.verdict import is_dead
-from tidemill.runfolder.offset_log import entry_path, read_batch
+from tidemill.runfolder.folder import RunFolder
+from tidemill.runfolder.offset_log import entry_path, oldest_entry, read_batch
 from tidemill.runtime.driving.rewind import require_same
-from tidemill.runtime.driving.taken_slices import TakenSlice, forget_slices, slices_taken
 from tidemill.runtime.registry import BatchRecord
 from tidemill.runtime.starts.recovery import not_given_aside
 from tidemill.runtime.starts.standing import stamp_of
@@ -26,15 +34,6 @@ from tidemill.storage.disk import sync_files
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-
-    from tidemill.connectors.sinks.contract import Sink
-    from tidemill.connectors.sinks.iceberg.table import SideTable
-    from tidemill.connectors.sinks.stamp import BatchStamp
-    from tidemill.planning.manifest import Manifest
-    from tidemill.planning.offsets import BatchOffsets
-    from tidemill.reading.route import Route
-    from tidemill.reading.slicing import Slicing
-    from tidemill.runfolder.folder import RunFolder
 
 
 @dataclass(frozen=True)
@@ -62,10 +61,12 @@ class Committer:
 
         ``sides`` are the prepared tables of late and dead rows, by name.
         """
-        self.manifest = manifest
-        self.folder = folder
+        self.manifest, self.folder = manifest, folder
         self.sinks, self.sides, self.slicings = sinks, sides, slicings
-        self._by_tasks = not manifest.code or any(fold.gives for fold in manifest.folds.values())
+        self._routes = {name: slicing.route for name, slicing in slicings.items()}
+        self._by_tasks = not manifest.code.is_there or any(
+            fold.gives for fold in manifest.code.folds.values()
+        )
         self._positions: dict[tuple[str, str], int] = {}
 
     def commit(self, frame: DataFrame, batch: int) -> BatchRecord:
@@ -104,7 +105,7 @@ class Committer:
         """First the places without stamps, so that what they have is seldom written twice."""
         for name, sink in sorted(self.sinks.items(), key=lambda each: each[1].keeps_stamps):
             given = written.get(name, [])
-            lost = self.manifest.discard.get(sink.place)
+            lost = self.manifest.outputs.discard.get(sink.place)
             if lost and lost.includes(batch.now):
                 sink.discard(given)  # a run whose checkpoint was lost has put the rows in already
                 given = []
@@ -112,19 +113,10 @@ class Committer:
 
     def _sync(self, batch: int, taken: Iterable[TakenSlice]) -> None:
         """What says where the batch begins and ends must not be lost once a table has the batch."""
-        sync_files(
-            [
-                entry_path(self.folder.checkpoint, batch),
-                *(
-                    self._routes[each.source].decided_slices.path(each.start.frontier)
-                    for each in taken
-                ),
-            ]
-        )
-
-    @property
-    def _routes(self) -> dict[str, Route]:
-        return {name: slicing.route for name, slicing in self.slicings.items()}
+        decided = [
+            self._routes[each.source].decided_slices.path(each.start.frontier) for each in taken
+        ]
+        sync_files([entry_path(self.folder.checkpoint, batch), *decided])
 
     def _stamp(self, batch: int, before: BatchOffsets | None, now: BatchOffsets) -> BatchStamp:
         """Enough to know the batch again, and to go on after it from the archive.
@@ -139,15 +131,15 @@ class Committer:
                 max(entry.watermark if entry else 0, self.manifest.delays.watermark(begun))
                 for entry in (before, now)
             ),
-            recovers=self.manifest.recovers,
+            recovers=self.manifest.identity.recovers,
             code=self.manifest.code_digest,
         )
 
     def _forget(self, batch: int) -> None:
         """Let go of what only a rewind further back than is kept could need."""
-        if self.manifest.folds:
-            StateFiles(self.folder.state).forget(batch + 1 - self.manifest.keep_batches)
-        if not self.manifest.ends:
+        if self.manifest.code.folds:
+            StateFiles(self.folder.state).forget(batch + 1 - self.manifest.resources.keep_batches)
+        if not self.manifest.times.ends:
             forget_slices(self._routes, self.folder.checkpoint, batch)
 
     def _write(self, frame: DataFrame, batch: int) -> tuple[dict[str, list[bytes]], int, int]:
@@ -165,7 +157,7 @@ class Committer:
             return frame
         shapes = {name: sink.shape for name, sink in self.sinks.items() if sink.shape is not None}
         if shapes:
-            frame = arrange(frame, shapes, self.manifest.shuffles)
+            frame = arrange(frame, shapes, self.manifest.resources.shuffles)
         targets = {name: sink.destination(batch) for name, sink in self.sinks.items()}
         return frame.mapInArrow(BatchWriter(targets), RESULT_DDL)
 
@@ -207,11 +199,11 @@ class Committer:
             return
         dead = pa.array([is_dead(reason) for reason in aside.column("reason").to_pylist()])
         for name, rows in (
-            (self.manifest.late_table, aside.filter(pc.invert(dead))),
-            (self.manifest.dead_table, aside.filter(dead)),
+            (self.manifest.outputs.late_table, aside.filter(pc.invert(dead))),
+            (self.manifest.outputs.dead_table, aside.filter(dead)),
         ):
             kept = ingested_in(self.manifest.aside, rows)
-            fresh = not_given_aside(self.manifest.discard.get(name), before, kept)
+            fresh = not_given_aside(self.manifest.outputs.discard.get(name), before, kept)
             if len(fresh):
                 self.sides[name].append(stamp, fresh)
 
@@ -223,3 +215,45 @@ def ingested_in(span: tuple[int, int] | None, rows: pa.Table) -> pa.Table:
     low, high = (pa.scalar(moment, pa.timestamp("us", "UTC")) for moment in span)
     times = rows.column("ingest_time")
     return rows.filter(pc.and_(pc.greater_equal(times, low), pc.less(times, high)))
+
+
+@dataclass(frozen=True)
+class TakenSlice:
+    """A slice of a source whose rows, counts and side files belong to a batch."""
+
+    source: str
+    start: Offset
+    end: Offset
+
+
+def slices_taken(
+    routes: Mapping[str, Route], before: BatchOffsets | None, now: BatchOffsets
+) -> list[TakenSlice]:
+    """The slices that are new in this batch, each once.
+
+    A stream used twice is read twice by Spark, and one use may run a slice ahead of the other;
+    a slice belongs to the batch in which its first use reads it.
+    """
+    taken = []
+    for source in sorted(now.frontiers):
+        if source not in routes:
+            raise RunError(
+                f"the offset log names the source {source!r}, which the run does not read",
+                fix="restore the run's folder from a copy, or start a new run",
+            )
+        route = routes[source]
+        done = before.ends.get(source) if before else None
+        edges = route.slices(done or route.first(), now.furthest(source))
+        taken += [TakenSlice(source, *pair) for pair in edges]
+    return taken
+
+
+def forget_slices(routes: Mapping[str, Route], checkpoint: Path, batch: int) -> None:
+    """Let go of decided slices that no batch can be repeated from, once ``batch`` is committed.
+
+    A run can be taken back to the oldest entry that Spark keeps. Before its second batch there is
+    nothing to let go of: Spark may not know yet that the first one is committed.
+    """
+    oldest = oldest_entry(checkpoint) if batch else None
+    for source, frontier in (oldest.slowest() if oldest else {}).items():
+        routes[source].decided_slices.forget(frontier)

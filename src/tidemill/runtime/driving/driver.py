@@ -9,20 +9,25 @@ import time
 from collections.abc import Callable, Hashable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 from tidemill.errors import RunError, TidemillError, find_error
+from tidemill.planning.manifest import Manifest
 from tidemill.planning.requests import Goal
 from tidemill.runfolder.control import Control, read_control, update_control
-from tidemill.runfolder.folder import SPARK_LOG
+from tidemill.runfolder.folder import SPARK_LOG, RunFolder
 from tidemill.runfolder.lag import read_lag
-from tidemill.runfolder.offset_log import committed_entry
-from tidemill.runtime.driving.goals import is_past
+from tidemill.runfolder.offset_log import committed_entry, latest_entry
+from tidemill.runtime.driving.committer import Committer
+from tidemill.runtime.driving.growth import GrowthWatch
+from tidemill.runtime.driving.logwatch import LogWatch
+from tidemill.runtime.driving.pacing import StepWatch, Throttle
 from tidemill.runtime.driving.rewind import prepare_start
-from tidemill.runtime.driving.steps import StepWatch
-from tidemill.runtime.driving.throttle import Throttle
+from tidemill.runtime.driving.seam import SeamWatch
 from tidemill.runtime.driving.watchdog import Patience, Step, Watchdog, WorkMeter
 from tidemill.runtime.registry import BatchRecord, Registry, RunState
+from tidemill.runtime.spark.session import is_done_within
 from tidemill.storage.location import Location
 from tidemill.types import FOREVER_MICROS
 
@@ -30,13 +35,6 @@ if TYPE_CHECKING:
     from pyspark import SparkContext
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming import StreamingQuery
-
-    from tidemill.planning.manifest import Manifest
-    from tidemill.runfolder.folder import RunFolder
-    from tidemill.runtime.driving.committer import Committer
-    from tidemill.runtime.driving.growth import GrowthWatch
-    from tidemill.runtime.driving.logwatch import LogWatch
-    from tidemill.runtime.driving.seam import SeamWatch
 
 _TICK = 0.1
 _ENDING = 30.0
@@ -63,11 +61,10 @@ class Driver:
     seam: SeamWatch | None = None
     logs: LogWatch | None = None
     growth: GrowthWatch | None = None
-    end_jvm: Callable[[], None] | None = None
+    end_jvm: Callable[[], None] = lambda: None
     patience: Patience = field(default_factory=Patience)
 
     def __post_init__(self) -> None:
-        """Nothing has run yet, or another driver's batches have."""
         self._failure: BaseException | None = None
         self._ended = threading.Event()
         self._idle = threading.Event()
@@ -79,7 +76,7 @@ class Driver:
         self._tasks: Hashable = None
         self._answers = 0
         done = committed_entry(self.folder.checkpoint)
-        self._frontier = min(done.slowest().values()) if done else self.manifest.frontiers[0]
+        self._frontier = min(done.slowest().values()) if done else self.manifest.times.frontiers[0]
 
     def run(self, frame: DataFrame) -> RunState:
         """Run the query; returns how it ended. Raises what made it fail."""
@@ -165,7 +162,7 @@ class Driver:
             if control.stopping or self._is_reached():
                 self.stop()
             self._look_for_growth()
-            leaving = self._is_leaving()
+            leaving = self._ended.is_set() or self._is_told_to_end()
             if self.seam is not None and not leaving:
                 self.seam.look()  # it may wait for a catalog or a log
             self._hold(control)
@@ -176,14 +173,13 @@ class Driver:
                 self._tasks = _tasks_done(self._context)
             if self._is_overdue:
                 raise self._overdue()
+            ended = RunState.CANCELLED if control.cancelled else RunState.STOPPED
             if self._interrupted.is_set() and not query.isActive:
                 if self._why_interrupted is not None:
                     raise self._explain(self._why_interrupted)
-                return RunState.CANCELLED if control.cancelled else RunState.STOPPED
+                return ended
             if self._idle.is_set():
-                if self._ended.is_set():
-                    return RunState.FINISHED
-                return RunState.CANCELLED if control.cancelled else RunState.STOPPED
+                return RunState.FINISHED if self._ended.is_set() else ended
 
     def _look_for_growth(self) -> None:
         if self.growth is not None and self.growth.look(self._answers):
@@ -194,8 +190,8 @@ class Driver:
 
         It is not if somebody wants this one to stop.
         """
-        stopping, grown = self._stopping.is_set(), self._grown.is_set()
-        grown = grown and not stopping
+        stopping = self._stopping.is_set()
+        grown = self._grown.is_set() and not stopping
         if (stopping or grown) and (control.paused, control.grown) != (True, grown):
             update_control(self.folder.path, paused=True, grown=grown)
 
@@ -203,9 +199,10 @@ class Driver:
         goal = self.goal
         if goal.seconds is not None and time.monotonic() - self._began >= goal.seconds:
             return True
-        if goal.frontier is None or self._frontier >= goal.frontier:
-            return goal.frontier is not None
-        return is_past(self.folder, self.manifest, goal.frontier)
+        if goal.frontier is None:
+            return False
+        is_reached = self._frontier >= goal.frontier
+        return is_reached or is_past(self.folder, self.manifest, goal.frontier)
 
     def _await(self, query: StreamingQuery) -> None:
         """Wait a moment; a failed query raises here, in our words."""
@@ -228,10 +225,6 @@ class Driver:
         except Exception as error:
             self._failure = self._failure or error
 
-    def _is_leaving(self) -> bool:
-        """Whether the query is to end, by whatever reason."""
-        return self._ended.is_set() or self._is_told_to_end()
-
     def _is_told_to_end(self) -> bool:
         """Whether somebody or something told it to end. Asked by the watchdog.
 
@@ -252,19 +245,15 @@ class Driver:
         if step is Step.INTERRUPT and not self._ended.is_set():
             self._why_interrupted = self._failure
             self._interrupted.set()
-            threading.Thread(target=_stop, args=(query,), daemon=True).start()
+            is_done_within(0, partial(_stop, query))  # begun here, not waited for
         elif step is Step.KILL:
             self._is_overdue = True
-            if self.end_jvm is not None:
-                self.end_jvm()
+            self.end_jvm()
 
     def _end(self, query: StreamingQuery) -> None:
         """Stop the query if it is still there; the watchdog and this do not wait for ever."""
         self._stopping.set()
-        stopper = threading.Thread(target=_stop, args=(query,), daemon=True)
-        stopper.start()
-        stopper.join(_ENDING)
-        if stopper.is_alive() and self.end_jvm is not None:
+        if not is_done_within(_ENDING, partial(_stop, query)):
             self.end_jvm()
 
     def _overdue(self) -> RunError:
@@ -300,24 +289,35 @@ class Driver:
 
     def _explain(self, error: BaseException) -> TidemillError:
         """The cause in a short text: our own error if there is one inside."""
-        if isinstance(self._failure, TidemillError):
-            return self._failure
         failure = self._failure
+        if isinstance(failure, TidemillError):
+            return failure
         text = str(error) if failure is None else f"{error}\n{type(failure).__name__}: {failure}"
-        found = find_error(text)
-        if found is not None:
-            return found
-        return RunError(
+        return find_error(text) or RunError(
             f"the query failed: {_cause(text)}",
             fix=f"correct the cause, then 'tidemill resume {self.manifest.run}'; "
             "--verbose shows the trace",
         )
 
 
+def is_past(folder: RunFolder, manifest: Manifest, moment: int) -> bool:
+    """Whether a run with a log of requests has all that came before a moment.
+
+    Of such a log that is every request made before it, whatever the times of the rows that they
+    brought. Where no source tells how far its requests are done, frontiers alone decide.
+    """
+    lags = {name: read_lag(folder.path, name) for name in manifest.sources}
+    done = {name: lag.done for name, lag in lags.items() if lag and lag.done is not None}
+    if not done:
+        return False
+    entry = latest_entry(folder.checkpoint)
+    reached = {**(entry.slowest() if entry else {}), **done}
+    return all(reached.get(name, moment - 1) >= moment for name in manifest.sources)
+
+
 def _stop(query: StreamingQuery) -> None:
-    with suppress(Exception):
-        if query.isActive:
-            query.stop()
+    if query.isActive:
+        query.stop()
 
 
 def _tasks_done(context: SparkContext) -> Hashable:

@@ -6,29 +6,28 @@ from dataclasses import dataclass
 from functools import partial, reduce
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+
+from tidemill.config.loader import LoadedConfig
 from tidemill.connectors.logs.contract import live_home
-from tidemill.connectors.sinks.contract import RESULT
+from tidemill.connectors.sinks.contract import RESULT, Destination
 from tidemill.connectors.sinks.writing import OUTPUT, RESULT_DDL, BatchWriter
 from tidemill.errors import RunError, nearest
 from tidemill.folds.building import building
 from tidemill.folds.packing import PACK_TIME, PACKED, Pack
 from tidemill.folds.runner import Delivery, Place
 from tidemill.folds.watermark import FoldWatermark
+from tidemill.pipeline import Pipeline
+from tidemill.planning.manifest import Manifest
 from tidemill.reading.marks import marked_stream, transformed_stream
 from tidemill.reading.options import SourceOptions
 from tidemill.reading.transform import ReaderTransform
 from tidemill.rows.columns import MARK, stream_schema
+from tidemill.runfolder.folder import RunFolder
 from tidemill.runtime.code.analyst import call_pipeline
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
-
-    from tidemill.config.loader import LoadedConfig
-    from tidemill.connectors.sinks.contract import Destination
-    from tidemill.pipeline import Pipeline
-    from tidemill.planning.manifest import Manifest
-    from tidemill.runfolder.folder import RunFolder
 
 
 @dataclass(frozen=True)
@@ -55,8 +54,10 @@ class Work:
     ) -> DataFrame:
         """A source's rows as packs for the one fold that reads it."""
         pin = self.manifest.sources[source]
-        transform = ReaderTransform(pack, tuple(columns), PACKED, pin.event_time, PACK_TIME)
-        return transformed_stream(spark, pin, transform, self.options(source), self.manifest.spare)
+        transform = ReaderTransform(pack, tuple(columns), PACKED, pin.times.event_time, PACK_TIME)
+        return transformed_stream(
+            spark, pin, transform, self.options(source), self.manifest.code.spare
+        )
 
     def written(
         self, spark: SparkSession, source: str, archive: pa.Schema, target: Destination
@@ -65,27 +66,29 @@ class Work:
         pin = self.manifest.sources[source]
         columns = tuple(name for name in stream_schema(pin, archive).names if name != MARK)
         transform = ReaderTransform(
-            BatchWriter({source: target}), columns, RESULT, pin.event_time, PACK_TIME
+            BatchWriter({source: target}), columns, RESULT, pin.times.event_time, PACK_TIME
         )
-        told = transformed_stream(spark, pin, transform, self.options(source), self.manifest.spare)
+        told = transformed_stream(
+            spark, pin, transform, self.options(source), self.manifest.code.spare
+        )
         return told.drop(PACK_TIME)
 
     def places(self) -> dict[str, Place]:
         """Where each fold finds its batch and its state."""
         manifest = self.manifest
-        lateness = {source: pin.lateness for source, pin in manifest.sources.items()}
+        lateness = {source: pin.times.lateness for source, pin in manifest.sources.items()}
         return {
             name: Place(
                 self.folder.checkpoint.absolute().as_uri(),
                 self.folder.state,
-                manifest.buckets,
-                FoldWatermark(lateness, pin.behind, pin.native, manifest.spare),
+                manifest.resources.buckets,
+                FoldWatermark(lateness, pin.behind, pin.native, manifest.code.spare),
                 manifest.run,
                 pin.reshuffle,
                 pin.reads,
                 pin.gives,
             )
-            for name, pin in manifest.folds.items()
+            for name, pin in manifest.code.folds.items()
         }
 
 
@@ -107,18 +110,18 @@ def build_frame(
     manifest = work.manifest
     spark.dataSource.register(TidemillSource)
     if pipeline is None:
-        told = [
-            work.written(spark, source, archives[source], targets[source]) for source in archives
-        ]
+        told = (work.written(spark, name, archives[name], targets[name]) for name in archives)
         return reduce(DataFrame.unionByName, told)
     frames = {
-        source: marked_stream(spark, pin, archives[source], work.options(source), manifest.spare)
+        source: marked_stream(
+            spark, pin, archives[source], work.options(source), manifest.code.spare
+        )
         for source, pin in manifest.sources.items()
     }
     deliver = Delivery(BatchWriter(targets), RESULT_DDL)
     with building(work.places(), partial(work.read_packed, spark), deliver):
         outputs = call_pipeline(pipeline, frames)
-    for name in manifest.sinks:
+    for name in manifest.outputs.sinks:
         if name not in outputs:
             raise RunError(f"the pipeline no longer gives {name!r}", fix=nearest(name, outputs))
     return unite(outputs)
@@ -141,7 +144,4 @@ def unite(outputs: dict[str, DataFrame]) -> DataFrame:
         )
         for name, frame in outputs.items()
     ]
-    united = parts[0]
-    for part in parts[1:]:
-        united = united.unionByName(part)
-    return united
+    return reduce(type(parts[0]).unionByName, parts)

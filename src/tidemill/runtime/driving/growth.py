@@ -9,17 +9,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+
+from tidemill.config.loader import LoadedConfig
 from tidemill.connectors.logs.contract import live_home
 from tidemill.iceberg.catalog import open_catalog
+from tidemill.planning.manifest import Manifest
 from tidemill.records.ddl import parse_columns, write_columns
 from tidemill.records.inference import infer_columns, pin_columns, pinned_path
 from tidemill.rows.columns import EXTRA
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
-
-    from tidemill.config.loader import LoadedConfig
-    from tidemill.planning.manifest import Manifest
 
 _SAMPLE = 1_000
 
@@ -29,10 +30,9 @@ class GrowthWatch:
 
     def __init__(self, loaded: LoadedConfig, manifest: Manifest) -> None:
         """Only streams whose columns were inferred can grow by themselves."""
-        self.loaded = loaded
-        self.catalog = open_catalog(loaded)
+        self.loaded, self.catalog = loaded, open_catalog(loaded)
         self.tables = {
-            name: manifest.sinks[name].table
+            name: manifest.outputs.sinks[name].table
             for name, pin in manifest.sources.items()
             if live_home(loaded, pin.stream).grows
         }
@@ -58,27 +58,29 @@ class GrowthWatch:
         self._seen[stream] = current
         if current == before or not _has_extra(table):
             return False
-        path = pinned_path(self.loaded, stream)
-        known = parse_columns(path.read_text("utf-8").strip())
-        found = parse_columns(infer_columns(_extras(table), ""))
+        known = _pinned(self.loaded, stream)
+        only = f"{EXTRA} is not null"
+        rows = table.scan(only, selected_fields=(EXTRA,), limit=_SAMPLE).to_arrow()
+        extras = [text.encode() for text in rows.column(EXTRA).to_pylist()]
+        found = parse_columns(infer_columns(extras, ""))
         more = [field for field in found if field.name not in known.names]
-        for field in more:
-            known = known.append(field)
         if more:
-            pin_columns(path, write_columns(known))
+            columns = write_columns(pa.schema([*known, *more]))
+            pin_columns(pinned_path(self.loaded, stream), columns)
         return bool(more)
 
 
 def has_grown(loaded: LoadedConfig, manifest: Manifest) -> bool:
     """Whether columns were pinned that the run does not have: another run goes on with them."""
-    if manifest.code:
-        return False
-    return any(
-        set(parse_columns(pinned_path(loaded, pin.stream).read_text("utf-8").strip()).names)
-        - set(pin.columns)
+    return not manifest.code.is_there and any(
+        set(_pinned(loaded, pin.stream).names) - set(pin.rows.columns)
         for pin in manifest.sources.values()
         if live_home(loaded, pin.stream).grows
     )
+
+
+def _pinned(loaded: LoadedConfig, stream: str) -> pa.Schema:
+    return parse_columns(pinned_path(loaded, stream).read_text("utf-8").strip())
 
 
 def _has_extra(table: Table) -> bool:
@@ -87,15 +89,9 @@ def _has_extra(table: Table) -> bool:
     if snapshot is None:
         return False
     field = table.schema().find_field(EXTRA).field_id
-    for manifest in snapshot.manifests(table.io):
-        if manifest.added_snapshot_id == snapshot.snapshot_id:
-            for entry in manifest.fetch_manifest_entry(table.io):
-                nulls = (entry.data_file.null_value_counts or {}).get(field, 0)
-                if nulls < entry.data_file.record_count:
-                    return True
-    return False
-
-
-def _extras(table: Table) -> list[bytes | None]:
-    rows = table.scan(f"{EXTRA} is not null", selected_fields=(EXTRA,), limit=_SAMPLE).to_arrow()
-    return [text.encode() for text in rows.column(EXTRA).to_pylist()]
+    return any(
+        (entry.data_file.null_value_counts or {}).get(field, 0) < entry.data_file.record_count
+        for manifest in snapshot.manifests(table.io)
+        if manifest.added_snapshot_id == snapshot.snapshot_id
+        for entry in manifest.fetch_manifest_entry(table.io)
+    )

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
+import math
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from functools import cached_property
-from typing import TYPE_CHECKING
 
-from tidemill.connectors.logs.contract import LogAway, open_log
+from tidemill.config.loader import LoadedConfig
+from tidemill.connectors.logs.contract import Log, LogAway, open_log
 from tidemill.errors import SourceError
-from tidemill.runfolder.lag import read_lag, write_times, write_waiting
+from tidemill.planning.manifest import Manifest
+from tidemill.runfolder.folder import RunFolder
+from tidemill.runfolder.lag import Lag, read_lag, write_times, write_waiting
 from tidemill.types import SECOND
-
-if TYPE_CHECKING:
-    from tidemill.config.loader import LoadedConfig
-    from tidemill.connectors.logs.contract import Log
-    from tidemill.planning.manifest import Manifest
-    from tidemill.runfolder.folder import RunFolder
-    from tidemill.runfolder.lag import Lag
 
 _QUIET = 15
 """Seconds for which a source told nothing of its log, after which it is looked at from here."""
@@ -34,17 +30,17 @@ class LogWatch:
     """
 
     def __init__(self, loaded: LoadedConfig, folder: RunFolder, manifest: Manifest) -> None:
-        """Nothing is opened before there is something to ask."""
         self.loaded, self.folder = loaded, folder
         self._pins = {name: pin for name, pin in manifest.sources.items() if pin.live is not None}
+        self._thread = ThreadPoolExecutor(1, "log-watch")  # it starts with the first look
         self._looking: Future[None] | None = None
-        self._looked: float | None = None
+        self._looked = -math.inf
 
     def look(self) -> None:
         """Called often by the driver, which does not wait for an answer."""
         if not self._pins or (self._looking is not None and not self._looking.done()):
             return
-        if self._looked is None or time.monotonic() - self._looked >= _PAUSE:
+        if time.monotonic() - self._looked >= _PAUSE:
             self._looked = time.monotonic()
             self._looking = self._thread.submit(self._look)
 
@@ -78,7 +74,3 @@ class LogWatch:
     @cached_property
     def _logs(self) -> dict[str, Log]:
         return {name: open_log(self.loaded, pin) for name, pin in self._pins.items()}
-
-    @cached_property
-    def _thread(self) -> ThreadPoolExecutor:
-        return ThreadPoolExecutor(1, "log-watch")

@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING
 
 from tidemill.errors import RunError
 from tidemill.folds.state import StateFiles
 from tidemill.planning.cuts import repeats_watermarks
+from tidemill.planning.manifest import Manifest
 from tidemill.planning.offsets import BatchOffsets
 from tidemill.runfolder.control import read_control
-from tidemill.runfolder.folder import SPARK_STATE
+from tidemill.runfolder.folder import SPARK_STATE, RunFolder
 from tidemill.runfolder.journal import Repeat, read_repeats, write_journal
 from tidemill.runfolder.offset_log import (
     begun_batches,
@@ -26,10 +25,6 @@ from tidemill.runfolder.offset_log import (
     remove_commit,
 )
 from tidemill.types import FOREVER_MICROS
-
-if TYPE_CHECKING:
-    from tidemill.planning.manifest import Manifest
-    from tidemill.runfolder.folder import RunFolder
 
 _VERSION = re.compile(r"\.?(\d+)[_.]")
 
@@ -51,10 +46,18 @@ def rewind(folder: RunFolder, manifest: Manifest, batch: int | None) -> Rewound:
     """
     committed = committed_batches(folder.checkpoint)
     whole = [n for n in committed if _is_whole(folder, manifest, n)]
-    if batch is None:
-        batch = whole[-1] if whole else None
+    if batch is None and whole:
+        batch = whole[-1]
     if batch is None or batch not in whole:
-        raise _impossible(manifest, batch, whole)
+        what = "no batch has" if batch is None else f"batch {batch} has not"
+        raise RunError(
+            f"{what} all its state, offsets and commit",
+            where=f"run {manifest.run}",
+            fix=f"one can go back to batch {whole[0]} to {whole[-1]}"
+            if whole
+            else "start a new backfill; the committed rows stay as they are",
+            batches=whole,
+        )
     entries = _entries(folder, manifest)
     possible = [n for n in whole if n <= batch and _is_faithful(entries, n, manifest)]
     if not possible:
@@ -71,7 +74,12 @@ def _go_back(
     Spark does not make a batch without rows by itself.
     """
     for number in range(chosen + 1, max(entries) + 1):
-        _require_together(entries[number], number)
+        for source in entries[number].apart():
+            raise RunError(
+                f"the uses of {source} stood at different places in batch {number}, and could not "
+                "be told apart when it runs again",
+                fix=f"go back to batch {number} or a later one",
+            )
     repeats = {
         number: Repeat(entry.slowest(), None if entry.watermark < 0 else entry.watermark)
         for number, entry in entries.items()
@@ -79,7 +87,10 @@ def _go_back(
     }
     write_journal(folder.path, repeats)  # before anything is removed
     remove_after(folder.checkpoint, chosen)
-    _remove_versions(folder.checkpoint / SPARK_STATE, chosen + 1)
+    for path in (folder.checkpoint / SPARK_STATE).rglob("*"):  # the next batch reads chosen + 1
+        found = _VERSION.match(path.name)
+        if path.is_file() and found and int(found[1]) > chosen + 1:
+            path.unlink()
     files = StateFiles(folder.state)
     for operator in files.operators():
         for number in files.batches(operator):
@@ -100,7 +111,7 @@ def prepare_start(folder: RunFolder, manifest: Manifest) -> None:
     if not numbers:
         return
     last, entries = numbers[-1], _entries(folder, manifest)
-    is_recovering = read_control(folder.path).steps_done < len(manifest.steps)
+    is_recovering = read_control(folder.path).steps_done < len(manifest.times.steps)
     if is_recovering or max(entries) > last:
         possible = [
             n
@@ -145,9 +156,6 @@ def _entries(folder: RunFolder, manifest: Manifest) -> dict[int, BatchOffsets]:
 
     Entry -1 stands for the time before the first batch: every source is at its beginning.
     """
-    begun: dict[str, tuple[int, ...]] = {
-        source: (manifest.boundaries[0],) for source in manifest.sources
-    }
     repeats = {
         number: BatchOffsets(
             {source: (end,) for source, end in found.ends.items()},
@@ -167,7 +175,10 @@ def _entries(folder: RunFolder, manifest: Manifest) -> dict[int, BatchOffsets]:
             where=f"run {manifest.run}",
             fix="restore the newest copy of the run's whole folder, or start a new run",
         )
-    return {-1: BatchOffsets(begun, 0, {}), **known, **later}
+    begun = BatchOffsets(
+        {name: (manifest.times.boundaries[0],) for name in manifest.sources}, 0, {}
+    )
+    return {-1: begun, **known, **later}
 
 
 def _is_faithful(
@@ -185,24 +196,12 @@ def _is_whole(folder: RunFolder, manifest: Manifest, batch: int) -> bool:
     """Whether the state of every fold can be read as of this batch."""
     files = StateFiles(folder.state)
     try:
-        for operator in manifest.folds:
-            for bucket in range(manifest.buckets):
+        for operator in manifest.code.folds:
+            for bucket in range(manifest.resources.buckets):
                 files.read(operator, batch, bucket)
     except RunError:
         return False
     return True
-
-
-def _impossible(manifest: Manifest, batch: int | None, whole: list[int]) -> RunError:
-    what = "no batch has" if batch is None else f"batch {batch} has not"
-    return RunError(
-        f"{what} all its state, offsets and commit",
-        where=f"run {manifest.run}",
-        fix=f"one can go back to batch {whole[0]} to {whole[-1]}"
-        if whole
-        else "start a new backfill; the committed rows stay as they are",
-        batches=whole,
-    )
 
 
 def _unfaithful(manifest: Manifest, batch: int, others: list[int]) -> RunError:
@@ -215,20 +214,3 @@ def _unfaithful(manifest: Manifest, batch: int, others: list[int]) -> RunError:
         else "start a new run; the committed rows stay as they are",
         batches=others,
     )
-
-
-def _require_together(entry: BatchOffsets, batch: int) -> None:
-    for source in entry.apart():
-        raise RunError(
-            f"the uses of {source} stood at different places in batch {batch}, and could not "
-            "be told apart when it runs again",
-            fix=f"go back to batch {batch} or a later one",
-        )
-
-
-def _remove_versions(folder: Path, version: int) -> None:
-    """Remove Spark's own state that is newer than the version which the next batch reads."""
-    for path in folder.rglob("*"):
-        found = _VERSION.match(path.name)
-        if path.is_file() and found and int(found[1]) > version:
-            path.unlink()

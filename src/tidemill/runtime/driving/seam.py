@@ -11,10 +11,13 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from tidemill.config.loader import LoadedConfig
 from tidemill.connectors.archives.opening import archive_of, keep_metadata, open_reader
 from tidemill.connectors.logs.contract import LogAway, home_of, open_log
 from tidemill.iceberg.catalog import open_catalog
-from tidemill.planning.slices import DEFAULT_SLICE_ROWS, cut_by_rows
+from tidemill.planning.manifest import HistoryPhase, Manifest, SourcePin
+from tidemill.planning.slices import cut_by_rows
+from tidemill.runfolder.folder import RunFolder
 from tidemill.runfolder.lag import write_waiting
 from tidemill.runfolder.offset_log import latest_entry, oldest_entry
 from tidemill.runfolder.phases import Extension, HistoryPhases, read_phases, write_phases
@@ -23,10 +26,6 @@ from tidemill.types import from_micros
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
-
-    from tidemill.config.loader import LoadedConfig
-    from tidemill.planning.manifest import HistoryPhase, Manifest, SourcePin
-    from tidemill.runfolder.folder import RunFolder
 
 _LOG = logging.getLogger(__name__)
 _PAUSE = 0.5
@@ -37,7 +36,6 @@ class SeamWatch:
     """Looks whether all sources stand at their seams, and decides how they go on."""
 
     def __init__(self, loaded: LoadedConfig, folder: RunFolder, manifest: Manifest) -> None:
-        """Nothing is opened before a seam is reached."""
         self.loaded, self.folder, self.manifest = loaded, folder, manifest
         self._history = read_phases(folder.path, manifest)
         self._looked = 0.0
@@ -70,16 +68,20 @@ class SeamWatch:
         if oldest is not None and all(end.is_live for end in oldest.ends.values()):
             catalog = open_catalog(self.loaded)
             for pin in self.manifest.sources.values():
-                if pin.live is None or home_of(pin.live).reads_archive:
+                if pin.archive is None or pin.live is None:
                     continue
-                if pin.archive is not None:
+                if not home_of(pin.live).reads_archive:
                     archive_of(pin.archive).release(pin.archive, catalog, self.manifest.run)
             self._released = True
 
     def _decide(self, history: HistoryPhases) -> HistoryPhases:
         catalog = open_catalog(self.loaded)
         clock = time.time_ns() // 1_000  # before the snapshots are chosen
-        pins = {name: self._current(catalog, pin) for name, pin in self.manifest.sources.items()}
+        pins = {
+            name: replace(pin, archive=archive_of(pin.archive).newest(pin.archive, catalog))
+            for name, pin in self.manifest.sources.items()
+            if pin.archive is not None
+        }
         reached = {name: archive_progress(catalog, pin) for name, pin in pins.items()}
         # A table that does not say how far it is complete is followed by its snapshots, live: only
         # there rows are found that came behind what the clock allowed.
@@ -90,7 +92,8 @@ class SeamWatch:
         }
         seams = history.seams()
         if any(
-            phase.seam - seams[name] > self.manifest.misalignment for name, phase in phases.items()
+            phase.seam - seams[name] > self.manifest.times.misalignment
+            for name, phase in phases.items()
         ):
             return self._extend(catalog, history, pins, phases)
         for name, pin in self.manifest.sources.items():
@@ -99,10 +102,6 @@ class SeamWatch:
             log.require_seam(history.phases(name)[-1])
         _LOG.info("run %s goes live at %s", self.manifest.run, seams)
         return replace(history, switched=True)
-
-    def _current(self, catalog: Catalog, pin: SourcePin) -> SourcePin:
-        assert pin.archive is not None
-        return replace(pin, archive=archive_of(pin.archive).newest(pin.archive, catalog))
 
     def _extend(
         self,
@@ -122,7 +121,7 @@ class SeamWatch:
                 archive_of(pin.archive).hold(pin.archive, catalog, self.manifest.run, _KEPT)
             keep_metadata(pin, catalog, self.folder.table(name, number))
             extents += [e for _, e in open_reader(pin, catalog).extents(low, high)]
-        widest = from_micros(self.manifest.misalignment) - from_micros(0)
-        boundaries = cut_by_rows((low, high), extents, DEFAULT_SLICE_ROWS, widest)
+        widest = from_micros(self.manifest.times.misalignment) - from_micros(0)
+        boundaries = cut_by_rows((low, high), extents, limit=widest)
         _LOG.info("run %s reads history on to %s", self.manifest.run, from_micros(high))
         return replace(history, extensions=(*history.extensions, Extension(boundaries, phases)))

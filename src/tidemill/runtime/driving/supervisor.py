@@ -8,23 +8,22 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from types import FrameType
+from typing import Any
 
-from tidemill.errors import RunError
-from tidemill.runtime.driving.signals import STOPPING, on_signals
+from tidemill.errors import ExitCode, RunError
+from tidemill.planning.requests import Goal
+from tidemill.types import from_micros, show_instant
 
-if TYPE_CHECKING:
-    from types import FrameType
-
-    from tidemill.planning.requests import Goal
-
+STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""Sent by Ctrl-C, by `kill` and schedulers, and by a terminal that is closed."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0
 _LOOK = 0.5
 _FRUITLESS = 5
 """The supervisor gives up after so many starts in a row without a committed batch."""
-_DONE = (0, 130)
-_HOPELESS = 2
-"""The exit code for a request that cannot be done as written: another start would fail alike."""
+_DONE = (ExitCode.DONE, ExitCode.BROKEN, ExitCode.STOPPED)
+_HOPELESS = ExitCode.MISUSE
+"""Another start would fail alike."""
 
 
 def supervise(
@@ -89,15 +88,11 @@ def _given_up(code: int, fruitless: int, error: str | None) -> RunError:
 
 
 def _left(goal: Goal | None, began: float) -> list[str]:
-    if goal is None:
-        return []
     found = []
-    if goal.seconds is not None:
+    if goal is not None and goal.seconds is not None:
         left = max(0.0, goal.seconds - (time.monotonic() - began))
         found += ["--for", f"{left * 1000:.0f}ms"]
-    if goal.frontier is not None:
-        from tidemill.types import from_micros, show_instant
-
+    if goal is not None and goal.frontier is not None:
         found += ["--until", show_instant(from_micros(goal.frontier))]
     return found
 
@@ -116,3 +111,17 @@ def _handing_on() -> Iterator[tuple[threading.Event, list[subprocess.Popen[bytes
 
     with on_signals(handle, *STOPPING):
         yield stopping, drivers
+
+
+@contextmanager
+def on_signals(handle: Callable[[int, FrameType | None], Any], *numbers: int) -> Iterator[None]:
+    """Handle signals inside the block. Main thread only. An ignored signal stays so (`nohup`)."""
+    kept = {number: signal.getsignal(number) for number in numbers}
+    kept = {number: found for number, found in kept.items() if found is not signal.SIG_IGN}
+    for number in kept:
+        signal.signal(number, handle)
+    try:
+        yield
+    finally:
+        for number, found in kept.items():
+            signal.signal(number, found)

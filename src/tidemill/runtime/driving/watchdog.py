@@ -112,12 +112,10 @@ class Watchdog:
         self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
 
     def __enter__(self) -> Self:
-        """Begin to watch."""
         self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Stop watching: the query has ended."""
         self._done.set()
 
     def _watch(self) -> None:

@@ -1,4 +1,4 @@
-"""The steps of a plan in which a backfill differs: its input lies in archives, and has an end."""
+"""The steps of a plan in which runs differ, as a backfill takes them: all its input is history."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from tidemill.runtime.plans.pinning import pin_source
 from tidemill.types import micros_of, to_micros
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-    from datetime import datetime
+    from collections.abc import Mapping
 
     from pyiceberg.catalog import Catalog
 
     from tidemill.config.loader import LoadedConfig
-    from tidemill.planning.analysis import PipelineFacts
+    from tidemill.config.pipeline import PipelineConfig
+    from tidemill.planning.code.analysis import PipelineFacts
     from tidemill.planning.manifest import SourcePin
     from tidemill.planning.plan import RunRequest
     from tidemill.planning.ranges import Margins
@@ -28,33 +28,35 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class BackfillSteps:
-    """How a backfill is planned; `liveplan.LiveSteps` has the same methods."""
+    """How a backfill is planned; `liveplan.LiveSteps` takes the same steps for live runs."""
 
     loaded: LoadedConfig
     catalog: Catalog
     request: RunRequest
 
+    @property
+    def config(self) -> PipelineConfig:
+        """The pipeline's section of the YAML."""
+        return self.loaded.config.pipelines[self.request.pipeline]
+
     def pin(self, source: str) -> SourcePin:
         """What a source reads of history."""
-        return pin_source(self.loaded, self.catalog, self.request.pipeline, source, self.request)
+        return pin_source(self.loaded, self.catalog, source, self.request)
 
     def margins(
-        self,
-        facts: PipelineFacts,
-        times: Iterable[tuple[str, str | None]],
-        warm_up: timedelta | None,
-        look_ahead: timedelta | None,
+        self, facts: PipelineFacts, warm_up: timedelta | None, look_ahead: timedelta | None
     ) -> Margins:
         """How much more input than output there is."""
-        return find_margins(facts, list(times), warm_up, look_ahead)
+        times = [(name, sink.time) for name, sink in self.config.sinks.items()]
+        return find_margins(facts, times, warm_up, look_ahead)
 
-    def place(self, pins: dict[str, SourcePin], now: datetime) -> dict[str, SourcePin]:
-        """Pins of history say all."""
-        del now
+    def place(self, pins: dict[str, SourcePin], clock: int) -> dict[str, SourcePin]:
+        """The pins with the place at which their live part begins: a backfill has none."""
+        del clock
         return pins
 
     def risks(self, pins: Mapping[str, SourcePin]) -> tuple[str, ...]:
-        """None beside those of the archives."""
+        """What the logs' settings weaken: a backfill reads no log."""
         del pins
         return ()
 
@@ -63,8 +65,8 @@ class BackfillSteps:
         return input_range(
             self.request.range,
             margins,
-            timedelta(microseconds=max(pin.lateness for pin in pins.values())),
-            timedelta(microseconds=max(pin.skew for pin in pins.values())),
+            timedelta(microseconds=max(pin.times.lateness for pin in pins.values())),
+            timedelta(microseconds=max(pin.times.skew for pin in pins.values())),
         )
 
     def span(
@@ -79,9 +81,8 @@ class BackfillSteps:
         spans = [found.span for found in statistics.values() if found.span is not None]
         if spans:
             return max(low, min(span[0] for span in spans)), min(high, max(s[1] for s in spans))
-        config = self.loaded.config.pipelines[self.request.pipeline]
         if self.request.allow_empty:
-            return low, min(high, low + micros_of(config.max_misalignment))
+            return low, min(high, low + micros_of(self.config.live_misalignment))
         names = ", ".join(statistics)
         raise PlanError(
             f"no source ({names}) has rows with ingest time in {needed}",

@@ -12,54 +12,79 @@ from tidemill.connectors.logs.contract import live_home, open_log
 from tidemill.errors import PlanError
 from tidemill.planning.manifest import HistoryPhase, SourcePin
 from tidemill.planning.plan import Beginning
-from tidemill.planning.ranges import Margins, find_margins
-from tidemill.runtime.plans.pinning import describe_source, pin_source
+from tidemill.planning.ranges import Margins
+from tidemill.runtime.plans.backfillplan import BackfillSteps
+from tidemill.runtime.plans.pinning import describe_source
 from tidemill.types import MILLISECOND, TimeRange, from_micros, micros_of, to_micros
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
-    from datetime import datetime
 
     from pyiceberg.catalog import Catalog
 
     from tidemill.archive.progress import ArchiveProgress
     from tidemill.config.loader import LoadedConfig
     from tidemill.connectors.logs.contract import Log
-    from tidemill.planning.analysis import PipelineFacts
-    from tidemill.planning.plan import RunRequest
+    from tidemill.planning.code.analysis import PipelineFacts
     from tidemill.planning.statistics import SourceStatistics
 
 
 @dataclass(frozen=True)
-class LiveSteps:
-    """How a run that goes on live is planned; `backfillplan.BackfillSteps` has the same methods."""
+class LiveSteps(BackfillSteps):
+    """How a run that goes on live is planned. It begins with history, or with the log itself."""
 
-    loaded: LoadedConfig
-    catalog: Catalog
-    request: RunRequest
     begin: Beginning
 
     def pin(self, source: str) -> SourcePin:
         """What a source reads, first of history if there is any, then live."""
-        config = self.loaded.config.pipelines[self.request.pipeline]
-        trigger = self.request.trigger or config.trigger
-        return pin_live(self.loaded, self.catalog, source, self.request, trigger)
+        described = describe_source(self.loaded, source, self.request)
+        live = live_home(self.loaded, described.stream)
+        table = table_of(self.loaded.config.streams[described.stream])
+        trigger = micros_of(self.request.trigger or self.config.trigger)
+        pin = live.pin(self.loaded, described, self.begin, trigger)
+        is_there = table is not None and self.catalog.table_exists(table)
+        if live.reads_archive or (live.archived_log is not None and is_there):
+            return replace(super().pin(source), live=pin.live)
+        if self.begin is Beginning.HISTORY:
+            raise PlanError(
+                "the stream has no archive yet, so there is no history to begin with",
+                where=f"stream {described.stream}",
+                fix=f"'tidemill archive run {described.stream}' makes one; or leave --from out",
+            )
+        return pin
 
     def margins(
-        self,
-        facts: PipelineFacts,
-        times: Iterable[tuple[str, str | None]],
-        warm_up: timedelta | None,
-        look_ahead: timedelta | None,
+        self, facts: PipelineFacts, warm_up: timedelta | None, look_ahead: timedelta | None
     ) -> Margins:
         """How much more input than output there is; none if the run begins with the log."""
         if self.begin is Beginning.HISTORY:
-            return find_margins(facts, list(times), warm_up, look_ahead)
+            return super().margins(facts, warm_up, look_ahead)
         return Margins(timedelta(), timedelta(), "the run begins with the log")
 
-    def place(self, pins: dict[str, SourcePin], now: datetime) -> dict[str, SourcePin]:
-        """The pins with the place at which their live part begins."""
-        return place(self.loaded, self.catalog, self.begin, pins, to_micros(now))
+    def place(self, pins: dict[str, SourcePin], clock: int) -> dict[str, SourcePin]:
+        """The pins with the place at which their live part begins.
+
+        ``clock`` (µs) was read before they were pinned: what came since is not in their snapshots.
+        """
+        logs = {name: open_log(self.loaded, pin, self.catalog) for name, pin in pins.items()}
+        streams = len({pin.stream for pin in pins.values()})
+        for log in logs.values():
+            log.check_beside(streams)
+        for log in logs.values():
+            log.look_now()
+        if self.begin is Beginning.HISTORY:
+            phases = {name: self._seam(log, clock) for name, log in logs.items()}
+        else:
+            phases = _live_phases(self.begin, logs, clock)
+        return {
+            name: replace(pin, live=replace(log.live, topic=log.identity), phase=phases[name])
+            for (name, pin), log in zip(pins.items(), logs.values(), strict=True)
+        }
+
+    def _seam(self, log: Log, clock: int) -> HistoryPhase:
+        phase = log.seam(archive_progress(self.catalog, log.pin), clock)
+        log.require_seam(phase)
+        return phase
 
     def risks(self, pins: Mapping[str, SourcePin]) -> tuple[str, ...]:
         """What the logs' settings weaken."""
@@ -70,7 +95,7 @@ class LiveSteps:
         seams = _seams(pins)
         if self.begin is not Beginning.HISTORY:
             return TimeRange(from_micros(min(seams)), from_micros(min(seams) + 1))
-        skew = timedelta(microseconds=max(pin.skew for pin in pins.values()))
+        skew = timedelta(microseconds=max(pin.times.skew for pin in pins.values()))
         start = self.request.range.start - margins.warm_up - skew
         return TimeRange(start, max(from_micros(max(seams)), start + timedelta(milliseconds=1)))
 
@@ -91,62 +116,6 @@ class LiveSteps:
 
 def _seams(pins: Mapping[str, SourcePin]) -> list[int]:
     return [pin.phase.seam for pin in pins.values() if pin.phase is not None]
-
-
-def pin_live(
-    loaded: LoadedConfig,
-    catalog: Catalog,
-    source: str,
-    request: RunRequest,
-    trigger: timedelta,
-) -> SourcePin:
-    """What a source reads, first of history if there is any, then live."""
-    described = describe_source(loaded, request.pipeline, source, request)
-    live = live_home(loaded, described.stream)
-    table = table_of(loaded.config.streams[described.stream])
-    pin = live.pin(loaded, described, request.live, micros_of(trigger))
-    is_there = table is not None and catalog.table_exists(table)
-    if live.reads_archive or (live.archived_log is not None and is_there):
-        history = pin_source(loaded, catalog, request.pipeline, source, request)
-        return replace(history, live=pin.live)
-    if request.live is Beginning.HISTORY:
-        raise PlanError(
-            "the stream has no archive yet, so there is no history to begin with",
-            where=f"stream {described.stream}",
-            fix=f"'tidemill archive run {described.stream}' makes one; or leave --from out",
-        )
-    return pin
-
-
-def place(
-    loaded: LoadedConfig, catalog: Catalog, begin: Beginning, pins: dict[str, SourcePin], clock: int
-) -> dict[str, SourcePin]:
-    """The pins with the place at which their live part begins.
-
-    ``clock`` (µs) was read before they were pinned: what came since is not in their snapshots.
-    """
-    logs = {name: open_log(loaded, pin, catalog) for name, pin in pins.items()}
-    streams = len({pin.stream for pin in pins.values()})
-    for log in logs.values():
-        log.check_beside(streams)
-    for log in logs.values():
-        log.look_now()
-    if begin is Beginning.HISTORY:
-        phases = {name: _seam_leg(catalog, log, clock) for name, log in logs.items()}
-    else:
-        phases = _live_phases(begin, logs, clock)
-    return {
-        name: replace(
-            pin, live=replace(logs[name].live, topic=logs[name].identity), phase=phases[name]
-        )
-        for name, pin in pins.items()
-    }
-
-
-def _seam_leg(catalog: Catalog, log: Log, clock: int) -> HistoryPhase:
-    phase = log.seam(archive_progress(catalog, log.pin), clock)
-    log.require_seam(phase)
-    return phase
 
 
 def archive_progress(catalog: Catalog, pin: SourcePin) -> Mapping[int, ArchiveProgress]:

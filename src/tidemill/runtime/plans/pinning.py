@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tidemill.config.pipeline import SourceConfig
 from tidemill.config.stream import LiveHome
 from tidemill.connectors.archives.contract import Archive
 from tidemill.connectors.archives.iceberg import parse_filter
 from tidemill.connectors.archives.opening import archive_of
 from tidemill.errors import PlanError, nearest
-from tidemill.planning.manifest import SourcePin
+from tidemill.planning.manifest import SourcePin, SourceRows, SourceTimes
 from tidemill.rows.columns import INGEST_TIME, OFFSET, PARTITION
 from tidemill.types import micros_of
 
@@ -26,10 +25,10 @@ if TYPE_CHECKING:
 
 
 def pin_source(
-    loaded: LoadedConfig, catalog: Catalog, pipeline: str, source: str, request: RunRequest
+    loaded: LoadedConfig, catalog: Catalog, source: str, request: RunRequest
 ) -> SourcePin:
     """Fix what a source reads of history. Columns are narrowed later, when the code is known."""
-    pin = describe_source(loaded, pipeline, source, request)
+    pin = describe_source(loaded, source, request)
     archive = loaded.config.streams[pin.stream].archive
     live = loaded.config.streams[pin.stream].live
     where = f"stream {pin.stream}"
@@ -43,11 +42,9 @@ def pin_source(
     return replace(pin, archive=archive.pin(catalog, loaded.base, where))
 
 
-def describe_source(
-    loaded: LoadedConfig, pipeline: str, source: str, request: RunRequest
-) -> SourcePin:
+def describe_source(loaded: LoadedConfig, source: str, request: RunRequest) -> SourcePin:
     """What the YAML says of a source, wherever its rows are."""
-    settings = loaded.config.pipelines[pipeline].sources.get(source) or SourceConfig()
+    settings = loaded.config.pipelines[request.pipeline].source(source)
     stream_name = settings.stream or source
     stream = loaded.config.streams[stream_name]
     where = f"stream {stream_name}"
@@ -57,29 +54,28 @@ def describe_source(
     pin = SourcePin(
         stream=stream_name,
         archive=None,
-        event_time=stream.event_time,
-        ingest_time=archive.ingest_time if archive else INGEST_TIME,
-        lateness=micros_of(lateness),
-        skew=micros_of(stream.skew if settings.skew is None else settings.skew),
-        columns=(),
-        zone=stream.zone,
-        partition=archive.partition if archive else PARTITION,
-        offset=archive.offset if archive else OFFSET,
-        order=settings.order,
-        meta=settings.meta,
-        where=_filter(source, region, request, settings.where, where),
+        times=SourceTimes(
+            event_time=stream.event_time,
+            ingest_time=archive.ingest_time if archive else INGEST_TIME,
+            lateness=micros_of(lateness),
+            skew=micros_of(stream.skew if settings.skew is None else settings.skew),
+            zone=stream.zone,
+        ),
+        rows=SourceRows(
+            partition=archive.partition if archive else PARTITION,
+            offset=archive.offset if archive else OFFSET,
+            order=settings.order,
+            meta=settings.meta,
+            where=_filter(source, region, request, settings.where, where),
+        ),
     )
-    _require_positions(pin, where)
-    return pin
-
-
-def _require_positions(pin: SourcePin, where: str) -> None:
-    if pin.order == "position" and (pin.partition is None or pin.offset is None):
+    if pin.rows.order == "position" and (pin.rows.partition is None or pin.rows.offset is None):
         raise PlanError(
             "order: position needs the archive's partition: and offset:",
             where=where,
             fix="name those columns in the stream's archive:, or leave order: out",
         )
+    return pin
 
 
 def _filter(
@@ -114,10 +110,10 @@ def _filter(
 def check_columns(pin: SourcePin, columns: Mapping[str, str], region: str | None) -> None:
     """Every column the YAML names must be in the archive."""
     named = [
-        ("event_time", pin.event_time),
-        ("archive.ingest_time", pin.ingest_time),
-        ("archive.partition", pin.partition),
-        ("archive.offset", pin.offset),
+        ("event_time", pin.times.event_time),
+        ("archive.ingest_time", pin.times.ingest_time),
+        ("archive.partition", pin.rows.partition),
+        ("archive.offset", pin.rows.offset),
         ("archive.region", region),
     ]
     for key, column in named:
@@ -128,7 +124,10 @@ def check_columns(pin: SourcePin, columns: Mapping[str, str], region: str | None
                 fix=nearest(column, columns),
                 column=column,
             )
-    for key, column in (("event_time", pin.event_time), ("archive.ingest_time", pin.ingest_time)):
+    for key, column in (
+        ("event_time", pin.times.event_time),
+        ("archive.ingest_time", pin.times.ingest_time),
+    ):
         if not columns[column].startswith("timestamp"):
             raise PlanError(
                 f"{key} {column!r} is {columns[column]}, not a timestamp",
@@ -144,8 +143,3 @@ def snapshot_ages(
     pinned = {name: pin.archive for name, pin in pins.items() if pin.archive is not None}
     ages = {name: archive_of(pin).age(pin, catalog, now) for name, pin in pinned.items()}
     return {name: age for name, age in ages.items() if age is not None}
-
-
-def narrow(pin: SourcePin, columns: Iterable[str]) -> SourcePin:
-    """The pin with only the columns the code uses."""
-    return replace(pin, columns=tuple(columns))

@@ -6,17 +6,18 @@ import json
 import os
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
-from datetime import datetime
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tidemill.config.places import find_loop
 from tidemill.config.sparksettings import meaning
 from tidemill.connectors.archives.opening import open_reader
 from tidemill.errors import ConfigError, PlanError, nearest
 from tidemill.iceberg.catalog import open_metadata
-from tidemill.planning.allowlist import check_allowed
-from tidemill.planning.loops import check_loops
+from tidemill.planning.code.allowlist import check_allowed
+from tidemill.planning.code.params import Param
 from tidemill.planning.plan import RunPlan, RunRequest
 from tidemill.planning.resources import shuffles
 from tidemill.planning.risks import (
@@ -26,17 +27,18 @@ from tidemill.planning.risks import (
     margin_risks,
     range_risks,
     rounding_risks,
-    total_windows,
 )
-from tidemill.planning.slices import DEFAULT_SLICE_ROWS, cut_by_rows, cut_by_width
-from tidemill.planning.statistics import SourceStatistics
+from tidemill.planning.slices import advise, cut_by_rows, cut_by_width
+from tidemill.planning.statistics import Extent, SourceStatistics
+from tidemill.runtime.code.binding import GivenParams
 from tidemill.runtime.code.cache import KnownCode, digest, recall, remember
 from tidemill.runtime.code.loading import fingerprint, load_pipeline
 from tidemill.runtime.code.lookout import Looked, Seen, watching
 from tidemill.runtime.plans.backfillplan import BackfillSteps
-from tidemill.runtime.plans.pinning import check_columns, narrow, snapshot_ages
+from tidemill.runtime.plans.expecting import expectation_risks, find_checks
+from tidemill.runtime.plans.pinning import check_columns, snapshot_ages
 from tidemill.runtime.spark.settings import local_cores
-from tidemill.types import TimeRange, from_micros, show_duration, show_instant, to_micros
+from tidemill.types import show_duration, to_micros
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -45,9 +47,9 @@ if TYPE_CHECKING:
     from tidemill.config.loader import LoadedConfig
     from tidemill.config.pipeline import PipelineConfig
     from tidemill.connectors.archives.contract import ArchiveReader
-    from tidemill.planning.analysis import PipelineFacts
+    from tidemill.pipeline import Pipeline
+    from tidemill.planning.code.analysis import PipelineFacts
     from tidemill.planning.manifest import SourcePin
-    from tidemill.runtime.plans.liveplan import LiveSteps
 
 
 @dataclass(frozen=True)
@@ -70,48 +72,54 @@ def make_plan(
     # A setting that is no number is refused before Spark starts.
     shuffles(loaded.config.spark, local_cores())
     catalog = open_metadata(loaded)
-    code = code_fingerprint(loaded, request.pipeline)
+    given = GivenParams(loaded, request.pipeline, dict(request.params))
+    code = code_fingerprint(loaded, request.pipeline, given)
     known = recall(loaded.home, code)
     with watching() as seen:
-        pipeline = None if known else load_pipeline(loaded, request.pipeline)
+        pipeline = None if known else load_pipeline(loaded, request.pipeline, given)
     streams = pipeline.streams if pipeline else known.streams if known else ()
-    check_loops(loaded.config, request, streams)
+    params = pin_params(pipeline) if pipeline else known.params if known else {}
+    loop = find_loop(loaded.config.streams, config, streams, request.into)
+    if loop is not None:
+        raise PlanError(loop, where=f"pipeline {request.pipeline}", fix="write elsewhere")
     steps = _steps(loaded, catalog, request)
     opened = _open_sources(loaded, steps, request, streams)
-    facts = _facts(loaded, request.pipeline, opened, known, spark, seen=seen)
+    facts = _facts(loaded, given, opened, known, spark, seen=seen)
     if known is None or facts is not known.facts:
         # It was analysed, for seconds: a table may have expired the snapshot meanwhile.
         opened = _open_sources(loaded, steps, request, streams)
     allowed = check_allowed(request.pipeline, facts.usages, config.allow)
     check_outputs(request.pipeline, config, facts)
+    expect = find_checks(request.pipeline, config, facts)
     warm_up = config.warm_up if request.warm_up is None else request.warm_up
     look_ahead = config.look_ahead if request.look_ahead is None else request.look_ahead
-    times = [(name, sink.time) for name, sink in config.sinks.items()]
-    margins = steps.margins(facts, times, warm_up, look_ahead)
-    pins = {name: narrow(pin, facts.columns[name]) for name, pin in opened.pins.items()}
-    pins = steps.place(pins, now)
-    needed = steps.needed(margins, pins)
-    statistics = {
-        name: SourceStatistics(
-            tuple(
-                e
-                for _, e in opened.readers[name].extents(
-                    to_micros(needed.start), to_micros(needed.end)
-                )
-            )
-        )
-        for name in pins
+    margins = steps.margins(facts, warm_up, look_ahead)
+    narrowed = {
+        name: replace(pin, rows=replace(pin.rows, columns=facts.columns[name]))
+        for name, pin in opened.pins.items()
     }
-    windows = total_windows(window.size for window in facts.windows)
+    pins = steps.place(narrowed, to_micros(now))
+    needed = steps.needed(margins, pins)
+    read = to_micros(needed.start), to_micros(needed.end)
+    statistics = {
+        name: SourceStatistics(tuple(extent for _, extent in reader.extents(*read)))
+        for name, reader in opened.readers.items()
+    }
     risks = (
         *range_risks(needed, now, statistics),
-        *margin_risks(margins, warm_up, look_ahead, windows),
+        *margin_risks(margins, warm_up, look_ahead, sum(facts.windows, timedelta())),
         *allowance_risks(allowed),
         *rounding_risks(facts.rounded),
-        *_differences(opened, pins, needed),
+        *_differences(opened, pins, read),
         *expiry_risks(pins, snapshot_ages(catalog, pins, now)),
         *steps.risks(pins),
+        *expectation_risks(expect, config, request.live is None),
+        *(risk for name, sink in config.sinks.items() for risk in sink.risks(name)),
     )
+    span = steps.span(needed, statistics, pins)
+    extents = [extent for found in statistics.values() for extent in found.extents]
+    boundaries = _boundaries(request, config, span, extents)
+    setting = _slice_setting(request, config)
     return RunPlan(
         request=request,
         created=now,
@@ -119,19 +127,24 @@ def make_plan(
         facts=facts,
         margins=margins,
         input=needed,
-        boundaries=_boundaries(request, config, steps.span(needed, statistics, pins), statistics),
+        boundaries=boundaries,
         pins=pins,
         statistics=statistics,
         risks=risks,
+        advice=tuple(advise(boundaries, extents, setting)) if setting else (),
         lateness={name: describe_lateness(pins[name], statistics[name]) for name in pins},
+        expect=expect,
+        params=params,
     )
 
 
-def _differences(opened: _Opened, pins: dict[str, SourcePin], needed: TimeRange) -> Iterator[str]:
+def _differences(
+    opened: _Opened, pins: dict[str, SourcePin], read: tuple[int, int]
+) -> Iterator[str]:
     """How the files of each source differ, in the columns that the pipeline uses."""
     for name, reader in opened.readers.items():
-        found = reader.differences(to_micros(needed.start), to_micros(needed.end))
-        used = {*pins[name].columns, pins[name].event_time}
+        found = reader.differences(*read)
+        used = {*pins[name].rows.columns, pins[name].times.event_time}
         yield from (f"{name}: {text}" for column, text in found.items() if column in used)
 
 
@@ -147,18 +160,23 @@ def require_pipeline(loaded: LoadedConfig, name: str) -> PipelineConfig:
     return found
 
 
-def code_fingerprint(loaded: LoadedConfig, name: str) -> str:
-    """The name of a pipeline's analysis, with what the YAML says about its inputs and Spark."""
+def pin_params(pipeline: Pipeline) -> dict[str, Param]:
+    """The values of a pipeline's parameters, as a manifest keeps them."""
+    return {name: Param.of(value) for name, value in pipeline.params.items()}
+
+
+def code_fingerprint(loaded: LoadedConfig, name: str, given: GivenParams | None = None) -> str:
+    """The name of a pipeline's analysis, with its parameters, inputs and Spark's settings."""
+    values = (given or GivenParams(loaded, name)).values
+    params = [(key, type(value).__name__, str(value)) for key, value in sorted(values.items())]
     config = loaded.config.pipelines[name]
     sources = {key: value.model_dump_json() for key, value in config.sources.items()}
     streams = {key: value.event_time for key, value in loaded.config.streams.items()}
     conf = {key: str(value) for key, value in loaded.config.spark.conf.items()}
-    return fingerprint(loaded, name, [str(sources), str(streams), str(conf)])
+    return fingerprint(loaded, name, [str(sources), str(streams), str(conf), str(params)])
 
 
-def _steps(
-    loaded: LoadedConfig, catalog: Catalog, request: RunRequest
-) -> BackfillSteps | LiveSteps:
+def _steps(loaded: LoadedConfig, catalog: Catalog, request: RunRequest) -> BackfillSteps:
     """The steps in which backfills and runs that go on live differ."""
     if request.live is None:
         return BackfillSteps(loaded, catalog, request)
@@ -168,10 +186,7 @@ def _steps(
 
 
 def _open_sources(
-    loaded: LoadedConfig,
-    steps: BackfillSteps | LiveSteps,
-    request: RunRequest,
-    streams: tuple[str, ...],
+    loaded: LoadedConfig, steps: BackfillSteps, request: RunRequest, streams: tuple[str, ...]
 ) -> _Opened:
     pins, readers, columns = {}, {}, {}
     _check_filter_targets(request, streams)
@@ -197,7 +212,7 @@ def _check_filter_targets(request: RunRequest, streams: tuple[str, ...]) -> None
 
 def _facts(
     loaded: LoadedConfig,
-    name: str,
+    given: GivenParams,
     opened: _Opened,
     known: KnownCode | None,
     spark: SparkSession | None,
@@ -205,7 +220,7 @@ def _facts(
     seen: Seen,
 ) -> PipelineFacts:
     """From the cache, or by asking a small Spark session."""
-    columns = digest(opened.columns)
+    columns, name = digest(opened.columns), given.pipeline
     if known is not None and known.columns == columns:
         return known.facts
     from tidemill.runtime.code.analyst import analyse
@@ -222,21 +237,22 @@ def _facts(
         with with_settings(session, meaning(loaded.config.spark.conf)):
             # As in a run, code is imported when there is a session: UDFs ask for its settings.
             with watching() as again:
-                pipeline = load_pipeline(loaded, name)
+                pipeline = load_pipeline(loaded, name, given)
             seen.add(again)
             facts = analyse(
                 session,
                 pipeline,
                 {source: opened.readers[source].schema() for source in pipeline.streams},
-                {source: opened.pins[source].event_time for source in pipeline.streams},
-                {source for source in pipeline.streams if opened.pins[source].meta},
+                {source: opened.pins[source].times.event_time for source in pipeline.streams},
+                {source for source in pipeline.streams if opened.pins[source].rows.meta},
                 seen=seen,
             )
     finally:
         if spark is None:
             session.stop()
-    analysed = KnownCode(pipeline.streams, columns, facts, Looked.now(seen))
-    remember(loaded.home, code_fingerprint(loaded, name), analysed)
+    looked = Looked.now(seen)
+    analysed = KnownCode(pipeline.streams, columns, facts, looked, pin_params(pipeline))
+    remember(loaded.home, code_fingerprint(loaded, name, given), analysed)
     return facts
 
 
@@ -288,23 +304,24 @@ def _boundaries(
     request: RunRequest,
     config: PipelineConfig,
     span: tuple[int, int],
-    statistics: dict[str, SourceStatistics],
+    extents: list[Extent],
 ) -> tuple[int, ...]:
     """The boundary list; a run that begins with its log has no history to cut."""
     if span[0] >= span[1] and request.live is not None:
         return span[:1]
     if request.slice is not None:
         return cut_by_width(span, request.slice, config.max_misalignment)
-    extents = [extent for found in statistics.values() for extent in found.extents]
-    rows = DEFAULT_SLICE_ROWS if request.slice_rows is None else request.slice_rows
-    return cut_by_rows(span, extents, rows, config.max_misalignment)
+    if request.slice_rows is not None:
+        return cut_by_rows(span, extents, request.slice_rows, config.max_misalignment, size=None)
+    return cut_by_rows(span, extents, limit=config.max_misalignment)
 
 
-def describe_range(plan: RunPlan) -> str:
-    """One line about the input of a plan."""
-    first, last = from_micros(plan.boundaries[0]), from_micros(plan.boundaries[-1])
-    return (
-        f"{show_instant(first)} to {show_instant(last)} "
-        f"(warm-up {show_duration(plan.margins.warm_up)}, "
-        f"look-ahead {show_duration(plan.margins.look_ahead)}: {plan.margins.reason})"
-    )
+def _slice_setting(request: RunRequest, config: PipelineConfig) -> str:
+    """What limits the width of slices, as the user wrote it; empty if only the data does."""
+    if request.slice is not None:
+        return f"--slice {show_duration(request.slice)}"
+    if request.slice_rows is not None:
+        return f"--slice-rows {request.slice_rows}"
+    if config.max_misalignment is not None:
+        return f"max_misalignment: {show_duration(config.max_misalignment)}"
+    return ""

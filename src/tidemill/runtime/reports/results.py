@@ -1,18 +1,23 @@
-"""The values that callers get: how far a run is, and how it ended."""
+"""The values that callers get: how far a run is, its phase and its lags, and how it ended."""
 
 from __future__ import annotations
 
+import time
 from bisect import bisect_right
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from tidemill.errors import RunError
+from tidemill.planning.judging.expectations import Verdict
+from tidemill.planning.manifest import Manifest
+from tidemill.runfolder.folder import RunFolder
+from tidemill.runfolder.lag import Lag, read_lag, with_times
+from tidemill.runfolder.offset_log import latest_entry
+from tidemill.runfolder.phases import HistoryPhases, read_phases
 from tidemill.runtime.registry import BatchRecord, RunRecord, RunState, RunTotals
-from tidemill.types import FOREVER, from_micros, show_instant
-
-if TYPE_CHECKING:
-    from tidemill.planning.manifest import Manifest
-    from tidemill.runtime.reports.phase import Phase
+from tidemill.types import FOREVER, MILLISECOND, SECOND, from_micros, show_instant
 
 
 @dataclass(frozen=True)
@@ -27,36 +32,68 @@ class Progress:
     def slices_done(self) -> int:
         """Slices that every source has passed."""
         frontier = self.totals.frontier
-        if frontier is None:
-            return 0
-        return max(0, bisect_right(self.manifest.frontiers, frontier) - 1)
+        done = 0 if frontier is None else bisect_right(self.manifest.times.frontiers, frontier) - 1
+        return max(0, done)
 
     @property
     def slices(self) -> int:
         """All planned slices of the run."""
-        return len(self.manifest.frontiers) - 1
+        return len(self.manifest.times.frontiers) - 1
 
     @property
     def share(self) -> float:
         """The part of the input's range that is done, 0 to 1."""
-        low, high = self.manifest.boundaries[0], self.manifest.boundaries[-1]
+        low, high = self.manifest.times.boundaries[0], self.manifest.times.boundaries[-1]
         frontier = min(self.totals.frontier or low, high)
         return (frontier - low) / (high - low) if high > low else 1.0
 
     @property
     def is_live(self) -> bool:
         """Whether the run has read its planned history and follows the live log."""
-        return not self.manifest.ends and self.slices_done >= self.slices
+        return not self.manifest.times.ends and self.slices_done >= self.slices
 
     @property
     def watermark(self) -> datetime | None:
         """Spark's watermark, once it has one."""
-        found = self.totals.watermark
-        if not found:
+        if not self.totals.watermark:
             return None
-        micros = found * 1_000
-        ended = self.manifest.ends and micros > self.manifest.boundaries[-1]
+        micros = self.totals.watermark * MILLISECOND
+        ended = self.manifest.times.ends and micros > self.manifest.times.boundaries[-1]
         return FOREVER if ended else from_micros(micros)
+
+
+@dataclass(frozen=True)
+class Phase:
+    """The phase, the seam of every source, and how far each one is behind its log or the clock."""
+
+    name: str  # history, live
+    seams: dict[str, int]
+    lags: dict[str, Lag] = field(default_factory=dict)
+    clock: int = 0  # rows that came too late for a frontier which had moved with the clock
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether the run has written the rows that a backfill would write, as far as is known."""
+        return self.clock == 0
+
+    def to_json(self) -> dict[str, Any]:
+        """As ``status --json`` prints it."""
+        return {
+            "phase": self.name,
+            "seams": {source: _shown(at) for source, at in self.seams.items()},
+            "exact": self.is_exact,
+            "clock": self.clock,
+            "lag": {
+                source: _lag_json(lag, self.history(source)) for source, lag in self.lags.items()
+            },
+        }
+
+    def history(self, source: str) -> int | None:
+        """The history (µs of ingest time) left before the source's seam; None after the seam."""
+        seam, lag = self.seams.get(source), self.lags.get(source)
+        if seam is None or lag is None or lag.frontier >= seam:
+            return None
+        return seam - lag.frontier
 
 
 @dataclass(frozen=True)
@@ -76,6 +113,14 @@ class RunResult:
     error: str | None = None
     phase: Phase | None = None  # of a run without an end
     name: str | None = None
+    expectations: tuple[Verdict, ...] = ()
+    warnings: tuple[str, ...] = ()  # what must not go unseen, such as a run of late rows only
+    params: dict[str, Any] = field(default_factory=dict)  # as JSON has them
+
+    @property
+    def broken(self) -> tuple[Verdict, ...]:
+        """The expectations that do not hold, with some of the rows that break them."""
+        return tuple(each for each in self.expectations if each.is_kept is False)
 
     def to_json(self) -> dict[str, Any]:
         """As ``--json`` prints it."""
@@ -84,6 +129,7 @@ class RunResult:
             "run": self.run,
             **({} if self.name is None else {"name": self.name}),
             "pipeline": self.pipeline,
+            "params": self.params,
             "state": str(self.state),
             "tables": {"outputs": self.outputs, "late": self.late, "dead": self.dead},
             "rows": {
@@ -99,6 +145,9 @@ class RunResult:
             "frontier": _shown(totals.frontier),
             "seconds": round(self.seconds, 3),
             "error": self.error,
+            "expectations": [verdict.to_json() for verdict in self.expectations],
+            "broken": len(self.broken),
+            "warnings": list(self.warnings),
             **({} if self.phase is None else {"live": self.phase.to_json()}),
         }
 
@@ -111,5 +160,52 @@ def without_folder(record: RunRecord, totals: RunTotals) -> RunResult:
     )  # fmt: skip
 
 
-def _shown(frontier: int | None) -> str | None:
-    return None if frontier is None else show_instant(from_micros(frontier))
+def _shown(micros: int | None) -> str | None:
+    return None if micros is None else show_instant(from_micros(micros))
+
+
+def _lag_json(lag: Lag, history: int | None) -> dict[str, Any]:
+    return {
+        "seconds": round(lag.behind / SECOND, 3),
+        "rows": lag.rows,
+        "partition_seconds": {n: round(at / SECOND, 3) for n, at in lag.behinds.items()},
+        "seconds_to_seam": None if history is None else round(history / SECOND, 3),
+        "waiting": lag.waiting,
+        "since": _shown(lag.since),
+    }
+
+
+def read_phase(folder: RunFolder, manifest: Manifest, totals: RunTotals) -> Phase | None:
+    """The phase of a live run; None for a backfill, which has an end."""
+    if manifest.times.ends:
+        return None
+    history = read_phases(folder.path, manifest)
+    seams = history.seams()
+    is_live = history.is_live and (totals.frontier or 0) >= min(seams.values())
+    notes = {source: read_lag(folder.path, source) for source in manifest.sources}
+    lags = {
+        source: with_times(folder.path, source, lag)
+        for source, lag in notes.items()
+        if lag is not None
+    }
+    if not is_live:  # a lag noted before the seam is out of date: the seam has moved since
+        beyond = {source: lag for source, lag in lags.items() if lag.frontier >= seams[source]}
+        lags = {**_history_lags(folder, history, totals), **beyond}
+    return Phase(
+        "live" if is_live else "history",
+        seams if history.has_history else {},
+        lags,
+        totals.clock + manifest.outputs.inherited,
+    )
+
+
+def _history_lags(folder: RunFolder, history: HistoryPhases, totals: RunTotals) -> dict[str, Lag]:
+    """How far each source is behind the clock while it reads history."""
+    now, reached = time.time_ns() // 1_000, dict[str, int]()
+    with suppress(OSError, ValueError, RunError):  # `status` shows what it can read
+        entry = latest_entry(folder.checkpoint)
+        reached = entry.slowest() if entry else {}
+    return {
+        source: Lag(now, reached.get(source, totals.frontier or history.frontiers(source)[0]))
+        for source in history.manifest.sources
+    }

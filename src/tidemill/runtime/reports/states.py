@@ -4,32 +4,25 @@ from __future__ import annotations
 
 import heapq
 import json
+import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from dataclasses import asdict, dataclass
+from datetime import date, datetime, time, timedelta
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidemill.errors import PlanError, RunError, nearest
-from tidemill.folds.state import StateFiles
+from tidemill.errors import ConfigError, PlanError, RunError, nearest
+from tidemill.folds.state import Label, StateFiles
 from tidemill.folds.watermark import NEVER
-from tidemill.runtime.reports.statekeys import (
-    count_keys,
-    matches_key,
-    pair_key,
-    parse_key,
-    write_key,
-)
-from tidemill.types import from_micros, show_instant
-
-if TYPE_CHECKING:
-    from tidemill.folds.state import Label
-    from tidemill.runfolder.folder import RunFolder
+from tidemill.runfolder.folder import RunFolder
+from tidemill.types import from_micros, parse_instant, show_instant
 
 ABOUT = b"tidemill.state"
 """The key in a state table's schema metadata that says which run, operator and batch it is of."""
+NULL = "null"
+"""The word for a null in a key."""
 _LARGEST = 3
 _KEYS_NAMED = 5
 
@@ -45,7 +38,7 @@ class BucketSize:
 
 @dataclass(frozen=True)
 class StateSummary:
-    """What one operator keeps after a batch.
+    """What one operator keeps after a batch, in the order in which ``state --json`` prints it.
 
     ``oldest`` and ``newest`` are values of the column ``time``, None if there are no rows;
     ``watermark`` is None until every source has begun. ``batches`` are the kept versions.
@@ -54,6 +47,7 @@ class StateSummary:
     operator: str
     kind: str
     batch: int
+    batches: tuple[int, ...]
     watermark: datetime | None
     key: tuple[str, ...]
     time: str
@@ -64,50 +58,45 @@ class StateSummary:
     newest: datetime | None
     buckets: int
     largest: tuple[BucketSize, ...]
-    batches: tuple[int, ...]
 
     def to_json(self) -> dict[str, Any]:
         """As ``state --json`` prints it."""
-        return {
-            "operator": self.operator,
-            "kind": self.kind,
-            "batch": self.batch,
-            "batches": list(self.batches),
-            "watermark": _shown(self.watermark),
-            "key": list(self.key),
-            "time": self.time,
-            "keys": self.keys,
-            "rows": self.rows,
-            "bytes": self.bytes,
-            "oldest": _shown(self.oldest),
-            "newest": _shown(self.newest),
-            "buckets": self.buckets,
-            "largest": [
-                {"bucket": each.bucket, "rows": each.rows, "bytes": each.bytes}
-                for each in self.largest
-            ],
-        }
+        found: dict[str, Any] = as_json(asdict(self))
+        return found
 
 
-def _shown(moment: datetime | None) -> str | None:
-    return None if moment is None else show_instant(moment)
+def as_json(value: Any) -> Any:
+    """A value that JSON can hold: times and bytes become text, durations seconds."""
+    if isinstance(value, dict):
+        return {name: as_json(part) for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [as_json(part) for part in value]
+    if isinstance(value, datetime) and value.tzinfo:
+        return show_instant(value)
+    if isinstance(value, date | time):
+        return value.isoformat()
+    if isinstance(value, timedelta):
+        return value.total_seconds()
+    if isinstance(value, bytes):
+        return value.hex()
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return value if value is None or isinstance(value, bool | int | float) else str(value)
 
 
 class RunStates:
     """The kept state of one run, which may be running: versions are deleted, but never changed."""
 
     def __init__(self, folder: RunFolder) -> None:
-        """Read the manifest; state files are opened when they are needed."""
         manifest = folder.read_manifest()
         self.run, self.pipeline = manifest.run, manifest.pipeline
-        self.folds, self.buckets = manifest.folds, manifest.buckets
+        self.folds, self.buckets = manifest.code.folds, manifest.resources.buckets
         self.files = StateFiles(folder.state, self.run)
         self._known: dict[str, list[int]] = {}
 
     def summaries(self, operator: str | None, batch: int | None) -> list[StateSummary]:
         """Summaries of one operator or of all, after the given batch or the last complete one."""
-        known = self._operators()
-        names = known if operator is None else [self._operator(operator)]
+        names = self._operators() if operator is None else [self._operator(operator)]
         return [self._summary(name, batch) for name in names]
 
     def rows_of(self, key: Sequence[Any], operator: str | None, batch: int | None) -> pa.Table:
@@ -117,8 +106,8 @@ class RunStates:
         found, wanted = [], None
         for label, rows in self._buckets(name, version):
             if wanted is None:
-                wanted = [parse_key(label, rows.schema, *pair) for pair in pair_key(label, key)]
-            found.append(rows.filter(matches_key(rows, wanted)) if wanted else rows)
+                wanted = [_parse_key(label, rows.schema, *pair) for pair in _pair_key(label, key)]
+            found.append(_rows_with(rows, wanted))
         table = pa.concat_tables(found)
         if not len(table):
             raise self._no_such_key(label, key)
@@ -127,7 +116,7 @@ class RunStates:
             "operator": name,
             "kind": label.kind,
             "batch": version,
-            "watermark": _shown(_moment(label.watermark)),
+            "watermark": as_json(_moment(label.watermark)),
         }
         return table.replace_schema_metadata({ABOUT: json.dumps(about)})
 
@@ -198,7 +187,8 @@ class RunStates:
         sizes, keys, times = [], 0, []
         for label, rows in self._buckets(operator, version):
             sizes.append(BucketSize(label.bucket, len(rows), bytes_of[label.bucket]))
-            keys += count_keys(rows, label.keys)
+            # Without key columns all rows have one key.
+            keys += len(_distinct_keys(rows, label.keys)) if label.keys else min(1, len(rows))
             if len(rows) and label.time in rows.schema.names:
                 times += pc.min_max(rows.column(label.time)).as_py().values()
         known = [time for time in times if time is not None]
@@ -220,7 +210,7 @@ class RunStates:
         )
 
     def _no_such_key(self, label: Label, key: Sequence[Any]) -> RunError:
-        given = ", ".join(f"{name}={value}" for name, value in pair_key(label, key))
+        given = ", ".join(f"{name}={value}" for name, value in _pair_key(label, key))
         some = self._some_keys(label.operator, label.batch)
         there = f"it has, for example, {' | '.join(some)}" if some else "it is empty"
         return RunError(
@@ -237,10 +227,8 @@ class RunStates:
         found: list[str] = []
         for label, rows in self._buckets(operator, batch):
             if label.keys and len(found) < _KEYS_NAMED:
-                keys = rows.group_by(list(label.keys), use_threads=False).aggregate([])
-                found += [
-                    " ".join(map(write_key, row.values())) for row in keys[:_KEYS_NAMED].to_pylist()
-                ]
+                keys = _distinct_keys(rows, label.keys)[:_KEYS_NAMED].to_pylist()
+                found += [" ".join(map(_write_key, row.values())) for row in keys]
         return found[:_KEYS_NAMED]
 
 
@@ -257,3 +245,61 @@ def show_batches(batches: Sequence[int]) -> str:
 
 def _moment(micros: int) -> datetime | None:
     return None if micros == NEVER else from_micros(micros)
+
+
+def _pair_key(label: Label, key: Sequence[Any]) -> list[tuple[str, Any]]:
+    """Each key column with its value; there must be one value per column."""
+    if len(key) != len(label.keys):
+        columns = ", ".join(label.keys) or "no columns"
+        raise PlanError(
+            f"{len(key)} values were given for the key of {label.operator}, which is {columns}",
+            fix="give one --key per column, in this order" if label.keys else "leave --key out",
+        )
+    return list(zip(label.keys, key, strict=True))
+
+
+def _parse_key(
+    label: Label, schema: pa.Schema, column: str, value: Any
+) -> tuple[str, Any, pa.Scalar]:
+    """(column, value as given, value of the column's type)."""
+    kind = schema.field(column).type
+    try:
+        if value is None or (value == NULL and not _is_text(kind)):
+            return column, value, pa.scalar(None, kind)
+        if isinstance(value, str) and pa.types.is_timestamp(kind) and kind.tz is not None:
+            return column, value, pa.scalar(parse_instant(value), kind)
+        made = pa.scalar(value).cast(kind) if isinstance(value, str) else pa.scalar(value, kind)
+    except (pa.ArrowException, ConfigError, TypeError, ValueError, OverflowError) as error:
+        raise PlanError(
+            f"the key {column} is of type {kind}, and {value!r} is not",
+            where=label.operator,
+            fix=error.fix if isinstance(error, ConfigError) else "write a value of its type",
+            column=column,
+        ) from None
+    return column, value, made
+
+
+def _rows_with(rows: pa.Table, key: list[tuple[str, Any, pa.Scalar]]) -> pa.Table:
+    """The rows of this key; the word null matches nulls, and also the text null."""
+    for column, given, value in key:
+        same = pc.fill_null(pc.equal(rows.column(column), value), False)
+        if given in (None, NULL):
+            same = pc.or_(same, pc.is_null(rows.column(column)))
+        rows = rows.filter(same)
+    return rows
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(
+        pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
+    )
+
+
+def _distinct_keys(rows: pa.Table, keys: tuple[str, ...]) -> pa.Table:
+    return rows.group_by(list(keys), use_threads=False).aggregate([])
+
+
+def _write_key(value: Any) -> str:
+    """A value as ``--key`` takes it."""
+    is_zoned = isinstance(value, datetime) and value.tzinfo is not None
+    return NULL if value is None else show_instant(value) if is_zoned else str(value)

@@ -9,19 +9,18 @@ import shutil
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tidemill.config.spark import SparkConfig
 from tidemill.config.sparksettings import REUSE
 from tidemill.errors import RunError
 from tidemill.runtime.spark.classes import jvm_options
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-    from tidemill.config.spark import SparkConfig
 
 MINIMUM_JAVA = 17
 _LITTLE_HISTORY = {
@@ -147,16 +146,21 @@ _ENDING = 60.0
 
 def stop_session(spark: SparkSession) -> None:
     """Stop a session that was built here; kill its JVM if the JVM does not answer in time."""
-    stopper = threading.Thread(target=_stop, args=(spark,), name="stopping Spark", daemon=True)
-    stopper.start()
-    stopper.join(_ENDING)
-    if stopper.is_alive():
+    if not is_done_within(_ENDING, spark.stop):
         end_jvm(spark)
 
 
-def _stop(spark: SparkSession) -> None:
-    with suppress(Exception):  # the JVM is gone already
-        spark.stop()
+def is_done_within(seconds: float, call: Callable[[], object]) -> bool:
+    """Whether a call to the JVM ends in time; it may fail, because the JVM may be gone already."""
+
+    def run() -> None:
+        with suppress(Exception):
+            call()
+
+    thread = threading.Thread(target=run, name="stopping Spark", daemon=True)
+    thread.start()
+    thread.join(seconds)
+    return not thread.is_alive()
 
 
 def end_jvm(spark: SparkSession) -> None:

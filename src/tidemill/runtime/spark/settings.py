@@ -15,14 +15,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
+from tidemill.config.spark import SparkConfig
 from tidemill.config.sparksettings import REUSE, is_meaning, meaning, promised
 from tidemill.errors import RunError
+from tidemill.planning.manifest import Manifest
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-    from tidemill.config.spark import SparkConfig
-    from tidemill.planning.manifest import Manifest
 
 
 def local_cores() -> int:
@@ -103,7 +102,7 @@ def _apply(spark: SparkSession, values: Mapping[str, str | None]) -> None:
 
 def require_same_meaning(manifest: Manifest, config: SparkConfig) -> None:
     """Refuse to resume a run if a Spark setting that changes the code's meaning has changed."""
-    now, then = meaning(config.conf), manifest.settings
+    now, then = meaning(config.conf), manifest.code.settings
     if then is None:
         return
     for key in sorted({*now, *then}):

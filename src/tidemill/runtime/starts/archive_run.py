@@ -9,28 +9,37 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from tidemill.archive.progress import read_progress
+from tidemill.config.loader import LoadedConfig
+from tidemill.config.pins import SinkPin
 from tidemill.config.places import table_key, table_of
 from tidemill.connectors.archives.opening import log_schema
 from tidemill.connectors.logs.contract import live_home, open_log
 from tidemill.connectors.sinks.iceberg.section import table_pin
 from tidemill.errors import ConfigError, PlanError, nearest
 from tidemill.iceberg.catalog import open_catalog
-from tidemill.planning.manifest import HistoryPhase, Manifest, SourcePin
+from tidemill.planning.manifest import (
+    CodePin,
+    HistoryPhase,
+    Manifest,
+    Outputs,
+    Resources,
+    RunIdentity,
+    RunTimes,
+    SourcePin,
+    SourceRows,
+    SourceTimes,
+)
 from tidemill.planning.plan import Beginning
 from tidemill.planning.resources import parallelism, shuffles
 from tidemill.runtime.spark.settings import local_cores
 from tidemill.types import BEGINNING, FOREVER, MILLISECOND, micros_of, show_duration, to_micros
 
 if TYPE_CHECKING:
-    from datetime import datetime, timedelta
-
     from pyiceberg.catalog import Catalog
-
-    from tidemill.config.loader import LoadedConfig
-    from tidemill.config.pins import SinkPin
 
 NAME = "archive"
 """What the registry calls these runs, where others have their pipeline's name."""
@@ -60,23 +69,20 @@ def archive_run_manifest(
         raise PlanError("no stream is named", fix="tidemill archive run STREAM")
     frontier = min(pin.phase.seam for pin in pins.values() if pin.phase is not None)
     return Manifest(
-        run=run,
-        pipeline=archive_run_name(streams),
-        mode=NAME,
-        config=str(loaded.path),
-        fingerprint="",
-        created=to_micros(now),
-        output=(to_micros(BEGINNING), to_micros(FOREVER)),
-        boundaries=(frontier,),
+        identity=RunIdentity(run, archive_run_name(streams), NAME, to_micros(now)),
+        times=RunTimes(
+            output=(to_micros(BEGINNING), to_micros(FOREVER)),
+            boundaries=(frontier,),
+            ends=False,
+            misalignment=_WIDEST,
+        ),
         sources=pins,
-        sinks={name: _sink(loaded, pin) for name, pin in pins.items()},
-        late_table="",
-        dead_table="",
-        parallelism=parallelism(loaded.config.spark, local_cores()),
-        shuffles=shuffles(loaded.config.spark, local_cores()),
-        ends=False,
-        misalignment=_WIDEST,
-        code=False,
+        outputs=Outputs({name: _sink(loaded, pin) for name, pin in pins.items()}),
+        resources=Resources(
+            parallelism(loaded.config.spark, local_cores()),
+            shuffles(loaded.config.spark, local_cores()),
+        ),
+        code=CodePin(is_there=False),
     )
 
 
@@ -123,16 +129,9 @@ def _pin(loaded: LoadedConfig, catalog: Catalog, name: str, trigger: int) -> Sou
     pin = SourcePin(
         stream=name,
         archive=None,
-        event_time=stream.event_time,
-        ingest_time=archive.ingest_time,
-        lateness=0,
-        skew=0,
-        columns=(),
-        zone=stream.zone,
-        partition=archive.partition,
-        offset=archive.offset,
+        times=SourceTimes(stream.event_time, archive.ingest_time, zone=stream.zone),
+        rows=SourceRows(partition=archive.partition, offset=archive.offset, for_archive=True),
         live=live_home(loaded, name).live_pin(loaded, name, trigger),
-        for_archive=True,
     )
     schema = log_schema(pin)
     for column, key in ((stream.event_time, "event_time"), (archive.region, "archive.region")):
@@ -142,7 +141,7 @@ def _pin(loaded: LoadedConfig, catalog: Catalog, name: str, trigger: int) -> Sou
                 where=where,
                 fix=nearest(column, schema.names),
             )
-    pin = replace(pin, columns=tuple(schema.names))
+    pin = replace(pin, rows=replace(pin.rows, columns=tuple(schema.names)))
     return _placed(loaded, catalog, pin, archive.table)
 
 
@@ -174,13 +173,13 @@ def _sink(loaded: LoadedConfig, pin: SourcePin) -> SinkPin:
     from pyspark.sql.pandas.types import from_arrow_schema
 
     stream = loaded.config.streams[pin.stream]
-    assert pin.partition is not None and pin.offset is not None
+    assert pin.rows.partition is not None and pin.rows.offset is not None
     schema = from_arrow_schema(log_schema(pin), prefer_timestamp_ntz=True)
     return table_pin(
         table_of(stream) or "",
         json.dumps(schema.jsonValue()),
-        pin.ingest_time,
+        pin.times.ingest_time,
         partition_by="hour",
         region=stream.archive.region if stream.archive else None,
-        order=(pin.ingest_time, pin.partition, pin.offset),
+        order=(pin.times.ingest_time, pin.rows.partition, pin.rows.offset),
     )

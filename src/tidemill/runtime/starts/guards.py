@@ -8,24 +8,17 @@ from __future__ import annotations
 
 import fcntl
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from tidemill.connectors.sinks.contract import open_places
+from tidemill.connectors.sinks.contract import Sink, SinkRun, open_places
 from tidemill.connectors.sinks.iceberg.table import require_outside
 from tidemill.errors import PlanError, RunError
-from tidemill.planning.plan import Beginning
-from tidemill.runfolder.folder import RunFolder
-from tidemill.runtime.registry import RunState, open_registry
-from tidemill.runtime.starts.naming import REPEATABLE
+from tidemill.planning.manifest import Manifest
+from tidemill.planning.plan import Beginning, RunRequest
+from tidemill.runtime.registry import OVER, RunRecord, RunState, open_registry
+from tidemill.runtime.starts.naming import REPEATABLE, find_manifest
 from tidemill.types import TimeRange, from_micros, show_instant
-
-if TYPE_CHECKING:
-    from tidemill.connectors.sinks.contract import Sink, SinkRun
-    from tidemill.planning.manifest import Manifest
-    from tidemill.planning.plan import RunRequest
-    from tidemill.runtime.registry import RunRecord
 
 _SHOWN = 3
 
@@ -37,14 +30,19 @@ def one_start_at_a_time(home: Path) -> Iterator[None]:
         home.mkdir(parents=True, exist_ok=True)
         file = (home / "start.lock").open("a")
     except OSError as error:
-        raise RunError(
-            f"the run cannot be written: {error.strerror or error}",
-            where=str(error.filename or home),
-            fix="free space or give write permission, or set home: in the YAML",
-        ) from None
+        raise not_written(error, home) from None
     with file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
+
+
+def not_written(error: OSError, folder: Path) -> RunError:
+    """The error of a run that the disk does not take."""
+    return RunError(
+        f"the run cannot be written: {error.strerror or error}",
+        where=str(error.filename or folder),
+        fix="free space or give write permission, or set home: in the YAML",
+    )
 
 
 def require_place(run: SinkRun, request: RunRequest) -> None:
@@ -63,20 +61,22 @@ def require_place(run: SinkRun, request: RunRequest) -> None:
     if request.append or request.live is Beginning.LATEST:
         return
     span = _span(manifest, request)
-    for pin in manifest.sinks.values():
+    for pin in manifest.outputs.sinks.values():
         _require_no_rows(places[pin.place], pin.time, span, home)
-    aside = max(manifest.output[0], manifest.boundaries[0]), manifest.output[1]
-    for name in filter(None, (manifest.late_table, manifest.dead_table)):
+    aside = max(manifest.times.output[0], manifest.times.boundaries[0]), manifest.times.output[1]
+    for name in filter(None, (manifest.outputs.late_table, manifest.outputs.dead_table)):
         _require_no_rows(places[name], "ingest_time", aside, home)
 
 
 def _span(manifest: Manifest, request: RunRequest) -> tuple[int, int]:
     """The sink's times that the run may write; from a log's first row on, as old as late allows."""
     if request.live is not Beginning.EARLIEST:
-        return manifest.output
+        return manifest.times.output
     pins = manifest.sources.values()
     first = min(pin.phase.seam for pin in pins if pin.phase is not None)
-    return max(manifest.output[0], first - max(pin.lateness for pin in pins)), manifest.output[1]
+    return max(
+        manifest.times.output[0], first - max(pin.times.lateness for pin in pins)
+    ), manifest.times.output[1]
 
 
 def _require_no_rows(sink: Sink, time: str | None, span: tuple[int, int], home: Path) -> None:
@@ -86,7 +86,7 @@ def _require_no_rows(sink: Sink, time: str | None, span: tuple[int, int], home: 
         return
     wrote = _writers(sink, open_registry(home).runs())
     by = f"; it was written by {wrote}" if wrote else ""
-    times = "" if time is None else f" with {time} in {_shown(span)}"
+    times = f" with {time} in {_shown(span)}" if time is not None else ""
     raise PlanError(
         f"the table {name!r} has rows{times} already (up to {rows:,}){by}: the run would write "
         "them again",
@@ -118,17 +118,18 @@ def require_only_live_run(manifest: Manifest, home: Path, besides: str | None = 
 
     ``besides`` is the run that the new one goes on for.
     """
-    places = {sink.place for sink in manifest.sinks.values()}
+    places = {sink.place for sink in manifest.outputs.sinks.values()}
     for record in open_registry(home).runs():
-        if record.pipeline != manifest.pipeline or record.state in _OVER:
+        if record.pipeline != manifest.pipeline or record.state in OVER:
             continue
-        other = _manifest_of(home, record.run)
-        if record.run in (besides, manifest.run) or (other is not None and other.ends):
+        if record.run in (besides, manifest.run):
             continue
+        other = find_manifest(home, record.run)
         if other is None:
             _require_never_begun(record)
+        if other is None or other.times.ends:
             continue
-        shared = places & {sink.place for sink in other.sinks.values()}
+        shared = places & {sink.place for sink in other.outputs.sinks.values()}
         if shared:
             raise PlanError(
                 f"the live run {record.run} of this pipeline writes {sorted(shared)[0]} and is "
@@ -138,15 +139,6 @@ def require_only_live_run(manifest: Manifest, home: Path, besides: str | None = 
                 f"{record.run}' ends it for good, then start anew; --append runs both",
                 run=record.run,
             )
-
-
-_OVER = (RunState.FINISHED, RunState.CANCELLED)
-
-
-def _manifest_of(home: Path, run: str) -> Manifest | None:
-    with suppress(RunError):
-        return RunFolder.of(home, run).read_manifest()
-    return None
 
 
 def _require_never_begun(record: RunRecord) -> None:

@@ -10,22 +10,21 @@ import re
 import shlex
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import fields
 from datetime import datetime, timedelta
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tidemill.errors import RunError
+from tidemill.planning.code.params import write
+from tidemill.planning.manifest import Manifest
+from tidemill.planning.plan import RunRequest
 from tidemill.runfolder.folder import RunFolder
 from tidemill.runfolder.lease import is_held, is_watched
-from tidemill.runtime.registry import RunState, open_registry
+from tidemill.runtime.registry import OVER, Registry, RunState, open_registry
 from tidemill.types import BEGINNING, FOREVER, TimeRange, show_duration, show_instant
-
-if TYPE_CHECKING:
-    from tidemill.planning.manifest import Manifest
-    from tidemill.planning.plan import RunRequest
-    from tidemill.runtime.registry import Registry
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
 _RUN = re.compile(r"\d{8}_\d{6}_[0-9a-f]{4}")
@@ -36,6 +35,13 @@ REPEATABLE = ("backfill", "archive")
 """Modes whose runs can be started again: where they begin does not depend on today's date."""
 PATIENCE = 15.0
 """Seconds to wait for a stopping driver, because a restarted command may be faster than it."""
+
+
+def find_manifest(home: Path, run: str) -> Manifest | None:
+    """The manifest of a run; None if its folder is gone."""
+    with suppress(RunError):
+        return RunFolder.of(home, run).read_manifest()
+    return None
 
 
 def check_name(name: str) -> None:
@@ -57,6 +63,8 @@ def asked_of(request: RunRequest) -> dict[str, Any]:
         if isinstance(value, TimeRange):
             ends = {"from": (value.start, BEGINNING), "to": (value.end, FOREVER)}
             found |= {key: _plain(at) for key, (at, open_end) in ends.items() if at != open_end}
+        elif field.name == "params":
+            found["param"] = [f"{key}={write(each)}" for key, each in value]
         else:
             found[_FLAGS.get(field.name, field.name.replace("_", "-"))] = _plain(value)
     return found
@@ -65,7 +73,7 @@ def asked_of(request: RunRequest) -> dict[str, Any]:
 def show_options(manifest: Manifest) -> str:
     """The options a run was started with, except its range, as text to add to a shown command."""
     words: list[str] = []
-    for key, value in manifest.asked.items():
+    for key, value in manifest.identity.asked.items():
         if key in _BEGINNING or value is False:
             continue
         for each in value if isinstance(value, list) else [value]:
@@ -139,7 +147,7 @@ def _is_over(registry: Registry, name: str, run: str) -> bool:
     record = registry.get(run)
     if record.state is RunState.CANCELLED and record.mode in REPEATABLE:
         return True
-    if record.state in (RunState.FINISHED, RunState.CANCELLED):
+    if record.state in OVER:
         raise RunError(
             f"the run {name!r} ({run}) is {record.state}: it does not go on",
             fix="choose another --name for a new run",
@@ -153,9 +161,9 @@ def _require_asked(name: str, manifest: Manifest, pipeline: str, asked: Mapping[
 
     For a recovered run the range is not compared: its tables say where the run began.
     """
-    then = {"pipeline": manifest.pipeline, **manifest.asked}
+    then = {"pipeline": manifest.pipeline, **manifest.identity.asked}
     now = {"pipeline": pipeline, **asked}
-    ignored = _BEGINNING if manifest.recovers else ()
+    ignored = _BEGINNING if manifest.identity.recovers else ()
     keys = [key for key in sorted({*then, *now}) if key not in ignored]
     different = [key for key in keys if then.get(key) != now.get(key)]
     if different:

@@ -3,36 +3,40 @@
 What a run has given after a batch follows from the batch's frontiers and its watermark: its cut
 (`planning/cuts.py`). Every commit tells the cut of its batch and of the batch before. History is
 replayed over what the code looks back, in such slices that the new run meets those cuts exactly,
-and what it gives up to a table's cut is discarded: the table has it already.
+and what it gives up to a table's cut is discarded: the table has it already. The new run takes over
+the lost run's name; the two never run at the same time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+import contextlib
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidemill.connectors.logs.contract import home_of
-from tidemill.errors import PlanError, SourceError
+from tidemill.connectors.sinks.contract import LastCommit, Sink
+from tidemill.connectors.sinks.stamp import BatchStamp
+from tidemill.errors import PlanError, RunError, SourceError
+from tidemill.planning.code.behaviour import describe_difference, first_difference
 from tidemill.planning.cuts import Cut, Way, way_to
-from tidemill.planning.manifest import HistoryPhase
+from tidemill.planning.manifest import HistoryPhase, Manifest, SourcePin
+from tidemill.planning.offsets import BatchOffsets
+from tidemill.planning.plan import RunPlan
 from tidemill.rows.verdict import CLOCK
-from tidemill.types import MILLISECOND, from_micros, show_instant
+from tidemill.runfolder.folder import RunFolder
+from tidemill.runfolder.lease import hold_lease, is_held
+from tidemill.runtime.registry import OVER, Registry, RunState
+from tidemill.runtime.starts.naming import find_manifest
+from tidemill.types import BEGINNING, MILLISECOND, from_micros, show_instant, to_micros
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
     from pyiceberg.catalog import Catalog
-
-    from tidemill.connectors.sinks.contract import LastCommit, Sink
-    from tidemill.connectors.sinks.stamp import BatchStamp
-    from tidemill.planning.manifest import Manifest, SourcePin
-    from tidemill.planning.offsets import BatchOffsets
-    from tidemill.planning.plan import RunPlan
 
 LATEST = "latest"
 
@@ -48,7 +52,7 @@ class Lost:
 
 def require_stamps(manifest: Manifest, places: Mapping[str, Sink]) -> None:
     """Only a place that keeps stamps says how far a run came that wrote it."""
-    for name, pin in manifest.sinks.items():
+    for name, pin in manifest.outputs.sinks.items():
         if not places[pin.place].keeps_stamps:
             raise PlanError(
                 f"the output {name!r} goes to {pin.place}, which does not say how far the lost run "
@@ -70,7 +74,7 @@ def find_lost(
             f"the run {run} is a backfill: it has an end, and is not recovered",
             fix="start the backfill again; only live runs are recovered from the archive",
         )
-    outputs = {pin.place for pin in manifest.sinks.values()}
+    outputs = {pin.place for pin in manifest.outputs.sinks.values()}
     stamps = {name: sink.stamps() for name, sink in places.items()}
     if run == LATEST:
         newest = [
@@ -170,19 +174,20 @@ def recover(manifest: Manifest, lost: Lost) -> Manifest:
             f"{', '.join(sorted(manifest.sources))}",
             fix="restore the pipeline's code, or start a new run",
         )
-    outputs = [lost.cuts[pin.place] for pin in manifest.sinks.values()]
+    outputs = [lost.cuts[pin.place] for pin in manifest.outputs.sinks.values()]
     way = way_to([cut for n, cut in enumerate(outputs) if cut not in outputs[:n]], manifest.delays)
     lows = [min(step.values()) - MILLISECOND for step in way.steps]
-    begin = min(manifest.boundaries[0], *lows)  # every source has a mark before the first step
+    begin = min(
+        manifest.times.boundaries[0], *lows
+    )  # every source has a mark before the first step
     sources = {name: _phase(manifest, name, way, lost.end, begin) for name in manifest.sources}
     ends = [pin.phase.seam for pin in sources.values() if pin.phase is not None]
     return replace(
         manifest,
         sources=sources,
-        boundaries=(begin, max(ends)),
-        steps=way.steps,
-        discard=lost.cuts,
-        recovers=lost.run,
+        times=replace(manifest.times, boundaries=(begin, max(ends)), steps=way.steps),
+        outputs=replace(manifest.outputs, discard=lost.cuts),
+        identity=replace(manifest.identity, recovers=lost.run),
     )
 
 
@@ -201,13 +206,13 @@ def _phase(manifest: Manifest, name: str, way: Way, last: BatchStamp, begin: int
     whole = way.whole.get(name, [])
     shared = {
         b
-        for b in manifest.boundaries
+        for b in manifest.times.boundaries
         if begin < b < end and not any(low < b < high for low, high in whole)
     }
     own = sorted({*shared, *(step[name] for step in way.steps), end})
     positions = home_of(pin.live).recovered(last.positions.get(name))
     if positions is None:  # it was still in history: so is what comes next
-        rest = [b for b in manifest.boundaries if own[-1] < b < pin.phase.seam]
+        rest = [b for b in manifest.times.boundaries if own[-1] < b < pin.phase.seam]
         phase = replace(pin.phase, boundaries=(begin, *own, *rest))
         return replace(pin, phase=phase)
     phase = HistoryPhase(
@@ -231,6 +236,116 @@ def not_given_aside(cut: Cut | None, before: BatchOffsets | None, rows: pa.Table
             older = pc.less(rows.column("ingest_time"), moment)
             rows = rows.filter(pc.invert(pc.fill_null(pc.and_(of_source, older), False)))
     return rows
+
+
+@dataclass(frozen=True)
+class Takeover:
+    """What the registry and the lost run's folder say, as far as they are still there."""
+
+    home: Path
+    registry: Registry
+    pipeline: str
+    lost: str
+    changed_code: bool = False  # the user accepts that the code does something else now
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """Hold the lost run's lease until the manifest of the new run is written.
+
+        A run that still has a driver must not be recovered: both runs would write. A refusal
+        changes nothing.
+        """
+        self._require_first()
+        folder = RunFolder.of(self.home, self.lost).path
+        if is_held(folder):
+            raise RunError(
+                f"the run {self.lost} is running", fix=f"'tidemill stop {self.lost}' first"
+            )
+        with hold_lease(folder, self.lost) if folder.exists() else contextlib.nullcontext():
+            yield
+
+    def _require_first(self) -> None:
+        """Refuse if another run has taken over already: both would write the same rows."""
+        for record in self.registry.runs():
+            if record.pipeline != self.pipeline or record.state in OVER:
+                continue
+            theirs = find_manifest(self.home, record.run)
+            if theirs is not None and theirs.identity.recovers == self.lost:
+                raise RunError(
+                    f"the run {record.run} goes on for {self.lost} already",
+                    fix=f"'tidemill resume {record.run}'",
+                )
+
+    def require_same_code(self, manifest: Manifest, digest: str) -> None:
+        """Refuse if this run's code or filters differ from those of the lost run.
+
+        The new run discards the rows that the lost run has written already, which is only right if
+        both compute the same rows. ``digest`` is the code's digest in the lost run's last commit,
+        because the lost run's manifest may be gone.
+        """
+        theirs = find_manifest(self.home, self.lost)
+        if theirs is not None:
+            _require_same_rows(theirs, manifest)
+        if self.changed_code or digest in ("", manifest.code_digest):
+            return
+        found = first_difference(theirs.code.behaviour, manifest.code.behaviour) if theirs else None
+        what = (
+            f"does something else than that of the lost run: {describe_difference(*found)}"
+            if found
+            else "or its filters (--where, --region) are not those of the lost run"
+        )
+        raise PlanError(
+            f"the code of {self.pipeline!r} {what}",
+            where=f"run {self.lost}",
+            fix="restore the code, and give the options that the lost run was begun with; "
+            "--changed-code goes on all the same: windows that were open at the end of the lost "
+            "run are then made by the new code alone",
+        )
+
+    def inherit(self, manifest: Manifest, catalog: Catalog) -> Manifest:
+        """Take over the lost run's output range, name, options and count of rows behind the clock.
+
+        If the lost run's manifest is gone, the range is all of time; if the registry does not know
+        the run, the rows behind the clock are counted in the late table.
+        """
+        own, output = manifest.identity, (to_micros(BEGINNING), manifest.times.output[1])
+        name, asked = own.name, own.asked
+        if self._is_known():
+            clock = self.registry.totals(self.lost).clock
+            name = name or self.registry.get(self.lost).name
+        else:
+            clock = clock_rows(catalog, manifest.outputs.late_table)
+        theirs = find_manifest(self.home, self.lost)
+        if theirs is not None:
+            output, asked = theirs.times.output, theirs.identity.asked or asked
+            clock += theirs.outputs.inherited
+        return replace(
+            manifest.begun_as(name, asked),
+            times=replace(manifest.times, output=output),
+            outputs=replace(manifest.outputs, inherited=clock),
+        )
+
+    def give_up(self, successor: str) -> None:
+        """Mark the lost run as cancelled, because ``successor`` has taken over."""
+        if self._is_known():
+            why = f"its checkpoint was lost; recovered by {successor}"
+            self.registry.set_state(self.lost, RunState.CANCELLED, why)
+
+    def _is_known(self) -> bool:
+        return any(record.run == self.lost for record in self.registry.runs())
+
+
+def _require_same_rows(lost: Manifest, manifest: Manifest) -> None:
+    """Refuse other row filters than the lost run had: the new run must read the same rows."""
+    for name, pin in manifest.sources.items():
+        before = lost.sources[name].rows.where if name in lost.sources else pin.rows.where
+        if pin.rows.where != before:
+            raise PlanError(
+                f"the lost run read {name} where {before or 'nothing is filtered'}, this one "
+                f"would read it where {pin.rows.where or 'nothing is filtered'}",
+                where=f"pipeline {manifest.pipeline}",
+                fix="give the --where and --region that the lost run was begun with",
+            )
 
 
 def clock_rows(catalog: Catalog, late_table: str) -> int:

@@ -11,21 +11,18 @@ batches that wrote to a topic.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
+from tidemill.connectors.sinks.contract import Sink
 from tidemill.connectors.sinks.stamp import BatchStamp, difference
 from tidemill.errors import PlanError
+from tidemill.planning.manifest import Manifest
+from tidemill.planning.offsets import BatchOffsets
+from tidemill.runfolder.folder import RunFolder
 from tidemill.runfolder.journal import read_journal
 from tidemill.runfolder.offset_log import last_batch, read_batch
+from tidemill.runtime.registry import Registry
 from tidemill.runtime.starts.naming import show_options
 from tidemill.types import from_micros, show_instant
-
-if TYPE_CHECKING:
-    from tidemill.connectors.sinks.contract import Sink
-    from tidemill.planning.manifest import Manifest
-    from tidemill.planning.offsets import BatchOffsets
-    from tidemill.runfolder.folder import RunFolder
-    from tidemill.runtime.registry import Registry
 
 
 def stamp_of(
@@ -64,21 +61,23 @@ def require_checkpoint(
     """
     told = {name: sink.stamps().get(manifest.run) for name, sink in places.items()}
     stamps = {name: found.stamp for name, found in told.items() if found is not None}
+
+    def older(what: str, wrong: str) -> PlanError:
+        return _older(manifest, what, wrong, _way_out(manifest, places, bool(stamps)))
+
     for table, stamp in stamps.items():
         wrong = _contradiction(folder, stamp)
         if wrong is not None:
-            what = f"the table {table} has batch {stamp.batch}"
-            raise _older(manifest, what, wrong, _way_out(manifest, places, bool(stamps)))
+            raise older(f"the table {table} has batch {stamp.batch}", wrong)
     newest = registry.newest_batch(manifest.run)
     if newest is not None:
         number, frontier = newest
         known = _known_frontiers(folder, number)
         what = f"the registry knows batch {number}"
         if known is None and number > last_batch(folder.checkpoint):
-            raise _older(manifest, what, _beyond(folder), _way_out(manifest, places, bool(stamps)))
+            raise older(what, _beyond(folder))
         if known is not None and min(known.values()) != frontier:
-            wrong = "in the checkpoint it ends elsewhere"
-            raise _older(manifest, what, wrong, _way_out(manifest, places, bool(stamps)))
+            raise older(what, "in the checkpoint it ends elsewhere")
     return stamps
 
 
@@ -88,11 +87,8 @@ def _contradiction(folder: RunFolder, stamp: BatchStamp) -> str | None:
     if entry is not None:
         before = read_batch(folder.checkpoint, stamp.batch - 1)
         known = stamp_of(stamp.run, stamp.batch, before, entry)
-        return (
-            None
-            if stamp.is_same(known)
-            else f"the checkpoint has another: {difference(stamp, known)}"
-        )
+        is_same = stamp.is_same(known)
+        return None if is_same else f"the checkpoint has another: {difference(stamp, known)}"
     if stamp.batch <= last_batch(folder.checkpoint):
         return None  # Spark keeps the entries of the last batches only
     known_ends = _journal(folder).get(stamp.batch)
@@ -136,23 +132,21 @@ def _older(manifest: Manifest, what: str, wrong: str, way_out: str) -> PlanError
 
 def _way_out(manifest: Manifest, places: Mapping[str, Sink], has_commits: bool) -> str:
     run, command = manifest.run, f"tidemill run {manifest.pipeline}"
-    if not manifest.code:
+    if not manifest.code.is_there:
         streams = " ".join(manifest.sources)
         return (
             f"'tidemill cancel {run}', then 'tidemill archive run {streams}': a new run goes on "
             "where the table ends"
         )
-    if manifest.ends:
+    if manifest.times.ends:
         return f"'tidemill cancel {run}', and start the backfill again"
     if not all(sink.keeps_stamps for sink in places.values()):
         return f"'tidemill cancel {run}', and start a new run with --from"
     if not has_commits:
-        begin = show_instant(from_micros(manifest.boundaries[0]))
+        begin = show_instant(from_micros(manifest.times.boundaries[0]))
         return (
             f"'tidemill cancel {run}', and begin again where it began, '{command} --from {begin}"
             f"{show_options(manifest)}': no table has rows of it yet"
         )
-    return (
-        f"'{command} --recover-from-archive {run}{show_options(manifest)}' goes on after its last "
-        "commit"
-    )
+    recovery = f"{command} --recover-from-archive {run}{show_options(manifest)}"
+    return f"'{recovery}' goes on after its last commit"

@@ -1,42 +1,54 @@
-"""Start runs: of pipelines and of archives; the run of a name goes on, if there is one."""
+"""Start runs: of pipelines and of archives; the run of a name goes on, if there is one.
+
+A run is written down before it starts: manifest, registry, tags, pinned metadata; all or nothing.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import shutil
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+from tidemill.config.loader import LoadedConfig
+from tidemill.connectors.archives.opening import archive_of, is_kept, keep_metadata
 from tidemill.connectors.sinks.contract import SinkRun, open_places
-from tidemill.errors import PlanError, RunError
+from tidemill.errors import PlanError, RunError, SourceError
 from tidemill.iceberg.catalog import open_catalog
+from tidemill.planning.manifest import Manifest
 from tidemill.planning.manifesting import pipeline_manifest
+from tidemill.planning.plan import RunPlan, RunRequest
 from tidemill.runfolder.folder import RunFolder, new_run_id
 from tidemill.runfolder.offset_log import has_log
 from tidemill.runtime.plans.planner import make_plan
-from tidemill.runtime.registry import open_registry
+from tidemill.runtime.registry import RunState, open_registry
 from tidemill.runtime.spark.settings import local_cores
-from tidemill.runtime.starts.beginning import is_begun, write_run
-from tidemill.runtime.starts.guards import one_start_at_a_time, require_only_live_run, require_place
+from tidemill.runtime.starts.archive_run import (
+    archive_run_asked,
+    archive_run_manifest,
+    archive_run_name,
+)
+from tidemill.runtime.starts.guards import (
+    not_written,
+    one_start_at_a_time,
+    require_only_live_run,
+    require_place,
+)
 from tidemill.runtime.starts.naming import asked_of, check_name, find_named
 from tidemill.runtime.starts.recovery import (
     LATEST,
+    Takeover,
     find_lost,
     output_start,
     recover,
     require_stamps,
 )
-from tidemill.runtime.starts.takeover import Takeover
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
     from pyspark.sql import SparkSession
-
-    from tidemill.config.loader import LoadedConfig
-    from tidemill.planning.manifest import Manifest
-    from tidemill.planning.plan import RunPlan, RunRequest
-    from tidemill.runtime.registry import Registry
 
 
 @dataclass(frozen=True)
@@ -57,7 +69,7 @@ class Starter:
         if name is not None:
             check_name(name)
         made = pipeline_manifest(self.loaded, plan, new_run_id(plan.created), local_cores())
-        made = replace(made, name=name, asked=asked_of(plan.request))
+        made = made.begun_as(name, asked_of(plan.request))
         with one_start_at_a_time(self.loaded.home):
             require_place(self._sink_run(made, open_catalog(self.loaded)), plan.request)
             write_run(self.loaded, made)
@@ -72,7 +84,8 @@ class Starter:
         changed_code: bool,
     ) -> Manifest:
         """A run that goes on for a lost one; ``plan`` tells how, from a time of output on."""
-        home, catalog, registry = self.loaded.home, open_catalog(self.loaded), self._registry
+        home, catalog = self.loaded.home, open_catalog(self.loaded)
+        registry = open_registry(home)
         if name is not None:
             check_name(name)
         first = plan(datetime.now(UTC))
@@ -92,7 +105,7 @@ class Starter:
             last = find_lost(places, draft, lost)  # nobody adds to it any more
             final = plan(output_start(last, first))
             made = recover(pipeline_manifest(self.loaded, final, draft.run, local_cores()), last)
-            made = replace(made, name=name, asked=asked_of(final.request))
+            made = made.begun_as(name, asked_of(final.request))
             takeover.require_same_code(made, last.end.code)
             made = takeover.inherit(made, catalog)
             write_run(self.loaded, made, lost)
@@ -103,46 +116,32 @@ class Starter:
         folder = RunFolder.of(self.loaded.home, manifest.run).path
         return SinkRun(self.loaded, catalog, manifest, folder)
 
-    @property
-    def _registry(self) -> Registry:
-        return open_registry(self.loaded.home)
-
     def follow(self, streams: Sequence[str], trigger: timedelta, name: str | None) -> Manifest:
         """A run that follows logs into their archives."""
-        from tidemill.runtime.starts.archive_run import archive_run_asked, archive_run_name
-
         found = self._named(name, archive_run_name(streams), archive_run_asked(trigger))
-        return found or self.run_archive(streams, trigger, name)
+        return found or self._run_archive(streams, trigger, name, None)
 
-    def run_archive(
-        self,
-        streams: Sequence[str],
-        trigger: timedelta,
-        name: str | None,
-        follows: str | None = None,
+    def _run_archive(
+        self, streams: Sequence[str], trigger: timedelta, name: str | None, after: str | None
     ) -> Manifest:
-        """A new run that follows logs; it takes over the name of the run that it ``follows``."""
-        from tidemill.runtime.starts.archive_run import archive_run_asked, archive_run_manifest
-
+        """A new run that follows logs; it takes over the name of the run it comes ``after``."""
         now = datetime.now(UTC)
         made = archive_run_manifest(self.loaded, streams, now, new_run_id(now), trigger)
-        made = replace(made, name=name, asked=archive_run_asked(trigger))
-        write_run(self.loaded, made, follows)
+        made = made.begun_as(name, archive_run_asked(trigger))
+        write_run(self.loaded, made, after)
         return made
 
     def outgrow(self, manifest: Manifest) -> Manifest:
         """A new run that goes on, under the same name, where one has met new fields."""
         live = next(pin.live for pin in manifest.sources.values() if pin.live is not None)
         trigger = timedelta(microseconds=live.trigger)
-        return self.run_archive(list(manifest.sources), trigger, manifest.name, manifest.run)
+        return self._run_archive(
+            list(manifest.sources), trigger, manifest.identity.name, manifest.run
+        )
 
     def _named(self, name: str | None, pipeline: str, asked: dict[str, Any]) -> Manifest | None:
-        if name is None:
-            return None
-        found = find_named(self.loaded.home, name, pipeline, asked)
-        if found is None or not is_begun(self.loaded, found):
-            return None
-        return found
+        found = None if name is None else find_named(self.loaded.home, name, pipeline, asked)
+        return found if found and is_begun(self.loaded, found) else None
 
 
 def _require_lost(folder: RunFolder) -> None:
@@ -155,3 +154,71 @@ def _require_lost(folder: RunFolder) -> None:
             f"'--recover-from-archive {run}' rebuilds it from the archive",
             run=run,
         )
+
+
+def write_run(loaded: LoadedConfig, manifest: Manifest, follows: str | None = None) -> None:
+    """Fix a run; what cannot be finished is taken back.
+
+    The manifest comes first: a run that the registry knows can always be gone on with. The registry
+    comes before the tags, so that `cancel` finds them. ``follows``: whose name it takes over.
+    """
+    folder = RunFolder.of(loaded.home, manifest.run)
+    catalog = open_catalog(loaded)
+    try:
+        folder.write_manifest(manifest)
+        registry = open_registry(loaded.home)
+        own = manifest.identity
+        registry.add(manifest.run, manifest.pipeline, own.mode, own.name, follows)
+        _pin(manifest, folder, catalog)
+    except BaseException as error:
+        _take_back(loaded, manifest, folder, catalog)
+        if not isinstance(error, OSError):
+            raise
+        raise not_written(error, folder.path) from None
+
+
+def complete_run(loaded: LoadedConfig, manifest: Manifest, folder: RunFolder) -> None:
+    """Do what is left of :func:`write_run`, if whoever wrote the run down died meanwhile."""
+    if not is_kept(manifest, folder.table):
+        _pin(manifest, folder, open_catalog(loaded))
+
+
+def is_begun(loaded: LoadedConfig, manifest: Manifest) -> bool:
+    """Whether a run that the registry knows can go on; if not, it is taken back.
+
+    Only one that was never driven, and whose snapshot expired before it was tagged, cannot.
+    """
+    if open_registry(loaded.home).get(manifest.run).state is RunState.PLANNED:
+        folder = RunFolder.of(loaded.home, manifest.run)
+        try:
+            complete_run(loaded, manifest, folder)
+        except SourceError:
+            _take_back(loaded, manifest, folder, open_catalog(loaded))
+            return False
+    return True
+
+
+def _pin(manifest: Manifest, folder: RunFolder, catalog: Catalog) -> None:
+    """Hold the archives, keep their metadata beside the manifest. Twice is as good as once."""
+    for name, pin in manifest.sources.items():
+        if pin.archive is not None:
+            archive_of(pin.archive).hold(pin.archive, catalog, manifest.run)
+        keep_metadata(pin, catalog, folder.table(name))
+
+
+def release(catalog: Catalog, manifest: Manifest) -> None:
+    """Let go of the pinned archives."""
+    for pin in manifest.sources.values():
+        if pin.archive is not None:
+            archive_of(pin.archive).release(pin.archive, catalog, manifest.run)
+
+
+def _take_back(
+    loaded: LoadedConfig, manifest: Manifest, folder: RunFolder, catalog: Catalog
+) -> None:
+    """Remove what is there of a run that could not be written; what fails here stays."""
+    with contextlib.suppress(Exception):
+        release(catalog, manifest)
+    with contextlib.suppress(Exception):
+        open_registry(loaded.home).remove(manifest.run)
+    shutil.rmtree(folder.path, ignore_errors=True)

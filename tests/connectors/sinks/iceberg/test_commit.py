@@ -19,10 +19,9 @@ from tidemill.connectors.sinks.iceberg.commit import (
     Known,
     LogProgress,
     commit_files,
-    committed_batch,
 )
 from tidemill.connectors.sinks.iceberg.tables import ensure_table
-from tidemill.connectors.sinks.stamp import digest, read_stamp
+from tidemill.connectors.sinks.stamp import digest_files, read_stamp
 from tidemill.connectors.sinks.writing import write_files
 from tidemill.errors import SinkError
 
@@ -78,7 +77,7 @@ def test_a_commit_puts_the_files_and_the_batch_in_at_once(catalog):
         "batchWatermarkMs": 0,
         "before": {},
         "positions": {},
-        "files": digest(table_files),
+        "files": digest_files(table_files),
     }
     assert table.current_snapshot().summary.additional_properties["tidemill.run"] == "r1"
     assert "commit.retry.num-retries" not in table.properties
@@ -86,8 +85,8 @@ def test_a_commit_puts_the_files_and_the_batch_in_at_once(catalog):
 
 def test_what_is_committed_is_known_by_run():
     properties = stamp(7).as_property()
-    assert committed_batch(properties, "r1") == 7
-    assert committed_batch(properties, "r2") == committed_batch({}, "r1") == -1
+    assert read_stamp(properties, "r1") == stamp(7)
+    assert read_stamp(properties, "r2") is read_stamp({}, "r1") is None
 
 
 @pytest.mark.parametrize("again", [5, 4, 0])
@@ -177,7 +176,7 @@ def test_another_writer_between_load_and_commit(tmp_path, catalog, monkeypatch, 
     assert commit_files(catalog, NAME, stamp(1), make_files(catalog, [2], [3]))
     assert rows(catalog) == expected
     assert set(referenced(catalog).values()) == {1}
-    assert committed_batch(catalog.load_table(NAME).properties, "r1") == 1
+    assert read_stamp(catalog.load_table(NAME).properties, "r1") == stamp(1)
 
 
 def test_another_driver_of_the_same_run_between_load_and_commit(tmp_path, catalog, monkeypatch):
@@ -274,7 +273,7 @@ def test_a_commit_that_landed_and_is_answered_as_a_conflict(catalog, monkeypatch
     assert commit_files(catalog, NAME, stamp(1), files)
     assert rows(catalog) == [0, 1, 2]
     assert len(snapshots(catalog)) == 2
-    assert committed_batch(catalog.load_table(NAME).properties, "r1") == 1
+    assert read_stamp(catalog.load_table(NAME).properties, "r1") == stamp(1)
 
 
 def test_a_landed_commit_whose_snapshot_is_expired_before_we_look(tmp_path, catalog, monkeypatch):

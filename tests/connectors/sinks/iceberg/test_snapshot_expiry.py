@@ -162,18 +162,6 @@ def test_one_can_go_back_in_steps_within_the_time_kept(catalog):
     assert max(new - old for old, new in pairwise(left)) <= HOUR // 2
 
 
-def test_a_table_of_an_earlier_version_stops_deleting_its_old_metadata(catalog):
-    delete = "write.metadata.delete-after-commit.enabled"
-    table = catalog.load_table(NAME)
-    table.transaction().set_properties({delete: "true"}).commit_transaction()
-    commit(catalog, [0])
-    assert catalog.load_table(NAME).properties[delete] == "false"
-    foreign = {delete: "true", "write.metadata.previous-versions-max": "100"}
-    catalog.load_table(NAME).transaction().set_properties(foreign).commit_transaction()
-    commit(catalog, [1])
-    assert catalog.load_table(NAME).properties[delete] == "true"
-
-
 def test_what_cannot_be_cleared_away_does_not_stop_the_run(tmp_path, catalog):
     (tmp_path / "waste").write_text("in the way")
     commit(catalog, range(20), Wastebook(tmp_path / "waste", "r1"))

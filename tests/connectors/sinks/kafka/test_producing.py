@@ -252,7 +252,8 @@ def test_a_topic_gets_the_rows_of_the_table(
     pier: Pier, broker: Broker, topic: str, expected: list[dict[str, Any]], spark: Any
 ) -> None:
     broker.create_topic(topic, partitions=4)
-    project = pier.into(broker, f"{topic}-live").project
+    expect = {"rows": "> 0", "unique": ["show_id", "window_start"]}
+    project = pier.into(broker, f"{topic}-live", expect=expect).project
     result = project.backfill("told", START, END, slice=SLICE, into=topic, spark=spark)
     messages = read_topic(broker, topic)
     assert_same_rows(rows(messages), expected, "the topic and the table")
@@ -264,6 +265,10 @@ def test_a_topic_gets_the_rows_of_the_table(
     assert result.outputs == {"output": f"kafka:{topic}"}
     assert result.late == f"tidemill.told__{topic.replace('.', '_')}__late"
     assert result.totals.out == len(expected)
+    assert [(verdict.is_kept, verdict.found) for verdict in result.expectations] == [
+        (True, f"{len(expected):,} rows"),
+        (None, "its rows cannot be read back"),
+    ]
     late = pier.rows(result.late)
     assert result.totals.late >= len(late) > 0, "the look-ahead has late rows of its own"
     assert all(row["ingest_time"] < datetime.fromisoformat(END) for row in late)
@@ -315,9 +320,9 @@ def test_secrets_stay_in_memory(
     )
     assert result.totals.out > 0
     kept = pier.folder / ".tidemill" / "runs" / result.run
-    manifest = json.loads((kept / "manifest.json").read_text("utf-8"))["sinks"]["output"]
-    assert manifest["kind"] == "kafka"
-    assert manifest["own"]["target"] == topic
+    manifest = json.loads((kept / "manifest.json").read_text("utf-8"))
+    pin = manifest["outputs"]["sinks"]["output"]
+    assert (pin["kind"], pin["own"]["target"]) == ("kafka", topic)
     said = json.dumps(result.to_json())
     files = [path for path in pier.folder.rglob("*") if path.is_file()]
     for secret in (SECRET, "anna-who-writes"):
@@ -373,6 +378,7 @@ def quay(tmp_path: Path, broker: Broker, topic: str, spark: Any) -> Iterator[liv
     config["pipelines"]["told"] = {
         **config["pipelines"]["counted"],
         "entry": "pipelines:told",
+        "expect": {"late": "= 0", "rows": "> 0"},
         "sinks": {
             "means": {**kafka, "topic": f"{topic}-means", "key": ["show"], "time": "window_start"},
             "kept": {"table": "marts.kept", "time": "window_start"},
@@ -413,6 +419,8 @@ def test_tables_and_topics_of_one_live_run(quay: live_yard.Yard, broker: Broker)
     assert {m.key() for m in every} == {None}
     assert len({m.partition() for m in every}) == 3
     assert result.totals.out == len(kept) + len(means) + len(every)
+    assert [verdict.is_kept for verdict in result.expectations] == [False, None, None, None]
+    assert f"({result.totals.late:,} of {result.totals.read:,} rows)" in result.broken[0].found
 
 
 @pytest.mark.spark

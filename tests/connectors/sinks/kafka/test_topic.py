@@ -4,6 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from tests.manifests import make_manifest
 from tidemill.config.pins import SinkPin
 from tidemill.connectors.sinks.contract import SinkRun, open_places, open_sinks
 from tidemill.connectors.sinks.iceberg.section import IcebergSink
@@ -15,9 +16,7 @@ from tidemill.planning.messages import MessageShape
 from tidemill.runtime.starts.recovery import require_stamps
 
 TOLD = SinkPin("kafka", "kafka:plays", '{"fields": []}', own={"target": "plays"})
-MANIFEST = SimpleNamespace(
-    run="r", pipeline="p", sinks={"output": TOLD}, output=(0, 1), late_table="", dead_table=""
-)
+MANIFEST = make_manifest(sinks={"output": TOLD})
 TARGET = TopicTarget("plays", MessageShape((), None, (), (), ()), None, {"sasl.password": "pssst"})
 
 

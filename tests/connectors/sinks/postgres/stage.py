@@ -10,6 +10,7 @@ from typing import Any
 import psycopg
 import pyarrow as pa
 
+from tests.manifests import make_manifest
 from tidemill.connectors.sinks.contract import SinkRun
 from tidemill.connectors.sinks.postgres.section import PostgresSink
 from tidemill.connectors.sinks.postgres.table import PostgresTable
@@ -43,7 +44,7 @@ class Stage:
         pin = section.pin(json.dumps({"type": "struct", "fields": fields}), section.target)
         pipelines = {"p": SimpleNamespace(sinks={"output": section})}
         loaded: Any = SimpleNamespace(config=SimpleNamespace(pipelines=pipelines))
-        manifest: Any = SimpleNamespace(run=run, pipeline="p", output=(0, 4 * 10**15))
+        manifest = make_manifest(run=run, output=(0, 4 * 10**15))
         found = PostgresSink.open(SinkRun(loaded, None, manifest, Path()), "output", pin)  # type: ignore[arg-type]
         assert isinstance(found, PostgresTable)
         return found

@@ -10,7 +10,7 @@ import psycopg
 import pyarrow as pa
 import pytest
 
-from tests.connectors.sinks.postgres.stage import Stage, stamp, table, write
+from tests.connectors.sinks.postgres.stage import SCHEMA, Stage, stamp, table, write
 from tests.postgres import postgres
 from tidemill.config.sink import SINKS
 from tidemill.connectors.sinks.postgres import table as module
@@ -117,6 +117,36 @@ def test_an_attempt_that_dies_leaves_nothing(stage):
     assert stage.staged() == 0
 
 
+def test_rows_are_read_back_by_their_time(stage):
+    shape = {
+        "id": "long",
+        "at": "timestamp",
+        "price": "decimal(9,2)",
+        "tags": {"type": "array", "elementType": "string", "containsNull": True},
+    }
+    schema = pa.schema(
+        [
+            ("id", pa.int64()),
+            ("at", pa.timestamp("us", "UTC")),
+            ("price", pa.decimal128(9, 2)),
+            ("tags", pa.list_(pa.string())),
+        ]
+    )
+    rows = [(n, n * 10, Decimal(n) / 4, ["a", None]) for n in range(5)]
+    sink = stage.ready(shape=shape, time="at")
+    sink.commit(stamp(0), write(sink, table(*rows, schema=schema)))
+    found = [
+        row for batch in sink.scan(["id", "price", "tags"], (10, 30)) for row in batch.to_pylist()
+    ]
+    assert sorted(found, key=lambda row: row["id"]) == [
+        {"id": 1, "price": Decimal("0.25"), "tags": '["a", null]'},
+        {"id": 2, "price": Decimal("0.50"), "tags": '["a", null]'},
+    ]
+    assert list(sink.scan(["id"], (100, 200))) == []
+    everything = stage.ready(shape=shape)
+    assert sum(len(batch) for batch in everything.scan(["at"], (0, 1))) == 5
+
+
 def test_discarded_rows_are_gone(stage):
     sink = stage.ready()
     sink.discard(write(sink, table(A)))
@@ -139,8 +169,8 @@ def test_staged_rows_that_a_crash_of_the_server_took_stop_the_run(stage):
 def test_a_commit_whose_result_is_not_known_is_looked_up(stage, monkeypatch, landed):
     sink, real, tries = stage.ready(), module.connect, []
 
-    def breaking(client):
-        connection = real(client)
+    def breaking(**client):
+        connection = real(**client)
         tries.append(connection)
         if len(tries) == 1:
             if landed:
@@ -199,6 +229,26 @@ def test_upsert_keeps_the_latest_row_of_a_key_however_rows_are_cut(stage):
             sink.commit(stamp(batch), write(sink, *(table(row) for row in rows[at : at + size])))
             at += size
         assert stage.rows() == [(1, "b"), (2, "y")], cuts
+
+
+@pytest.mark.parametrize(
+    ("more", "is_told"),
+    [
+        ({}, False),
+        ({"key": "id"}, False),
+        ({"mode": "upsert", "key": "id", "time": "at"}, False),
+        ({"mode": "upsert", "key": "id"}, True),
+    ],
+)
+def test_upsert_without_a_time_is_a_risk(stage, more, is_told):
+    risks = list(stage.section(**more).risks("plays"))
+    assert len(risks) == is_told
+    assert all("the sink 'plays'" in risk and "name its time" in risk for risk in risks)
+
+
+def test_an_empty_table_is_read_with_its_columns(stage):
+    found = stage.ready().read()
+    assert (len(found), found.schema) == (0, SCHEMA)
 
 
 def test_upsert_without_a_time_replaces_rows(stage):
@@ -271,6 +321,13 @@ def test_every_type_comes_back_as_it_was(stage):
     kinds = "SELECT data_type FROM information_schema.columns WHERE table_schema = '$S'"
     kinds += " AND table_name = 'plays' ORDER BY ordinal_position"
     assert [kind for (kind,) in stage.query(kinds)][-4:-1] == ["jsonb"] * 3
+    again = sink.read().sort_by("b")
+    told = {"o": '{"x": 1}', "a": '["a", null]', "m": '{"k": 1.5}'}
+    assert again.slice(0, 1).to_pylist() == [row | told]
+    assert again.column("f8")[1].as_py() != again.column("f8")[1].as_py()
+    assert {field.name: field.type for field in again.schema if field.name not in told} == {
+        field.name: field.type for field in rows.schema if field.name not in told
+    }
 
 
 @pytest.mark.parametrize(

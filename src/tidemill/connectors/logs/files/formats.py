@@ -9,19 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from itertools import islice
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 from pyarrow import fs
 
-from tidemill.records.ddl import parse_columns, type_text
+from tidemill.connectors.logs.files.home import FeedPin
+from tidemill.planning.manifest import SourcePin
+from tidemill.records.ddl import type_text
 from tidemill.records.decoded import NOTE_COLUMNS, UnreadableFile
+from tidemill.records.decoding import Format, arrow_schema, decode
 from tidemill.rows.columns import RAW, REASON, spark_type
 from tidemill.rows.verdict import utc_time
-
-if TYPE_CHECKING:
-    import pyarrow.parquet as pq
 
 _ENDINGS = {
     ".parquet": "parquet",
@@ -56,14 +57,41 @@ def format_of_file(path: str, given: str | None) -> str:
 class Columns:
     """The declared columns of a feed, and those that every file must have."""
 
-    ddl: str
-    zone: str
+    form: Format
     required: tuple[str, ...]
+
+    @classmethod
+    def of(cls, pin: SourcePin) -> Columns:
+        """The columns of a pinned feed."""
+        assert pin.live is not None
+        own = FeedPin.of(pin.live).ingest_time or pin.times.event_time
+        return cls(Format(**pin.live.format), tuple(dict.fromkeys((pin.times.event_time, own))))
 
     @property
     def schema(self) -> pa.Schema:
-        """As Arrow has them."""
-        return parse_columns(self.ddl)
+        """The declared columns as Arrow has them."""
+        return arrow_schema(self.form)
+
+    @property
+    def zone(self) -> str:
+        """The zone of times that carry none."""
+        return self.form.zone
+
+    @property
+    def own(self) -> str:
+        """The column with a row's own time, see ``planning.feed``."""
+        return self.required[-1]
+
+    def own_times(self, batch: pa.RecordBatch) -> pa.Array:
+        """The rows' own times in microseconds."""
+        return utc_time(batch.column(self.own), self.zone).cast(pa.int64())
+
+    def newest_own(self, batch: pa.RecordBatch, limit: int) -> int | None:
+        """The newest own time, up to a limit, among rows that can be decoded."""
+        own = self.own_times(batch)
+        usable = pc.and_(pc.is_null(batch.column(REASON)), pc.less_equal(own, limit))
+        found: int | None = pc.max(own.filter(pc.fill_null(usable, False))).as_py()
+        return found
 
 
 def read_rows(
@@ -78,7 +106,12 @@ def read_rows(
         yield from _parquet(filesystem, path, columns, wanted)
         return
     lines = _lines(filesystem, path)
-    batches = _json(lines, columns) if kind == "json" else _csv(lines, columns)
+    if kind == "json":
+        batches = _json(lines, columns.form)
+    else:
+        from tidemill.records.csv_decoding import decode_csv
+
+        batches = decode_csv(lines, columns.schema, columns.form.zone, columns.required)
     for batch in batches:
         yield batch.select([*wanted, RAW, REASON])
 
@@ -96,47 +129,21 @@ def _lines(filesystem: fs.FileSystem, path: str) -> Iterator[bytes]:
         yield rest
 
 
-def _json(lines: Iterator[bytes], columns: Columns) -> Iterator[pa.RecordBatch]:
-    from tidemill.records.decoding import Format, decode
-
-    form = Format("json", columns.ddl, zone=columns.zone)
-    chunk: list[bytes | None] = []
-    for line in lines:
-        record = line.strip()
-        if record:
-            chunk.append(record)
-        if len(chunk) == _LINES:
-            yield decode(form, [], chunk)
-            chunk = []
-    if chunk:
+def _json(lines: Iterator[bytes], form: Format) -> Iterator[pa.RecordBatch]:
+    records = (record for line in lines if (record := line.strip()))
+    while chunk := list(islice(records, _LINES)):
         yield decode(form, [], chunk)
-
-
-def _csv(lines: Iterator[bytes], columns: Columns) -> Iterator[pa.RecordBatch]:
-    from tidemill.records.csv_decoding import CsvDecoder
-
-    return CsvDecoder(columns.schema, columns.zone).decode(lines, columns.required)
 
 
 def _parquet(
     filesystem: fs.FileSystem, path: str, columns: Columns, wanted: Sequence[str]
 ) -> Iterator[pa.RecordBatch]:
-    footer = open_parquet(filesystem, path)
-    with footer:
+    with pq.ParquetFile(path, filesystem=filesystem) as footer:
         check_parquet(footer, columns)
-        there = footer.schema_arrow.names
-        schema = columns.schema
-        asked = [name for name in wanted if name in there]
+        asked = [name for name in wanted if name in footer.schema_arrow.names]
         for group in range(footer.num_row_groups):  # what is whole before a damage is kept
             for batch in footer.iter_batches(row_groups=[group], columns=asked, use_threads=False):
-                yield _shaped(batch, schema, wanted, columns.zone)
-
-
-def open_parquet(filesystem: fs.FileSystem, path: str) -> pq.ParquetFile:
-    """A Parquet file with its footer read."""
-    import pyarrow.parquet as pq
-
-    return pq.ParquetFile(path, filesystem=filesystem)
+                yield _shaped(batch, columns, wanted)
 
 
 def check_parquet(footer: pq.ParquetFile, columns: Columns) -> None:
@@ -156,7 +163,7 @@ def check_parquet(footer: pq.ParquetFile, columns: Columns) -> None:
 
 
 def _fits(found: pa.DataType, declared: pa.DataType) -> bool:
-    """Whether every value of the one type is a value of the other."""
+    """Whether the declared type holds every value of the type that was found."""
     kind = spark_type(found)
     if pa.types.is_timestamp(declared) and pa.types.is_timestamp(kind):
         return declared.tz is not None or kind.tz is None
@@ -171,19 +178,16 @@ def _fits(found: pa.DataType, declared: pa.DataType) -> bool:
     return bool(kind == spark_type(declared)) or pa.types.is_null(kind)
 
 
-def _shaped(
-    batch: pa.RecordBatch, schema: pa.Schema, wanted: Sequence[str], zone: str
-) -> pa.RecordBatch:
-    arrays = []
-    for name in wanted:
-        kind = schema.field(name).type
-        if name not in batch.schema.names:
-            arrays.append(pa.nulls(len(batch), kind))
-        else:
-            arrays.append(_cast(batch.column(name), kind, zone))
-    notes = [NOTE_COLUMNS.field(name) for name in (RAW, REASON)]
-    arrays += [pa.nulls(len(batch), note.type) for note in notes]
-    return pa.RecordBatch.from_arrays(arrays, names=[*wanted, RAW, REASON])
+def _shaped(batch: pa.RecordBatch, columns: Columns, wanted: Sequence[str]) -> pa.RecordBatch:
+    fields = [columns.schema.field(name) for name in wanted]
+    fields += [NOTE_COLUMNS.field(name) for name in (RAW, REASON)]
+    arrays = [
+        _cast(batch.column(field.name), field.type, columns.zone)
+        if field.name in batch.schema.names
+        else pa.nulls(len(batch), field.type)
+        for field in fields
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
 
 
 def _cast(column: pa.Array, kind: pa.DataType, zone: str) -> pa.Array:
@@ -197,16 +201,3 @@ def _cast(column: pa.Array, kind: pa.DataType, zone: str) -> pa.Array:
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
     return column.cast(kind)
-
-
-def newest_own(batch: pa.RecordBatch, column: str, zone: str, limit: int) -> int | None:
-    """The newest own time, up to a limit, among rows that can be decoded."""
-    own = own_times(batch, column, zone)
-    usable = pc.and_(pc.is_null(batch.column(REASON)), pc.less_equal(own, limit))
-    found: int | None = pc.max(own.filter(pc.fill_null(usable, False))).as_py()
-    return found
-
-
-def own_times(batch: pa.RecordBatch, column: str, zone: str) -> pa.Array:
-    """The rows' own times in microseconds."""
-    return utc_time(batch.column(column), zone).cast(pa.int64())

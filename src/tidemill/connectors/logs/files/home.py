@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from pydantic import Field
 
 from tidemill.config.section import Duration
-from tidemill.connectors.logs.contract import LogHome
+from tidemill.connectors.logs.contract import Json, Log, LogHome, LogSlices, SlicesPlace
 from tidemill.connectors.logs.kafka.home import TopicAddress
 from tidemill.errors import ConfigError, PlanError, nearest
 from tidemill.planning.feed import EASE
-from tidemill.planning.manifest import LivePin
+from tidemill.planning.manifest import LivePin, SourcePin
 from tidemill.planning.plan import Beginning
 from tidemill.types import micros_of
 
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
 
     from tidemill.config.loader import LoadedConfig
-    from tidemill.connectors.logs.contract import Json, Log, LogSlices, SlicesPlace
-    from tidemill.planning.manifest import SourcePin
     from tidemill.records.decoding import Format
 
 EVENT = "event"
@@ -39,7 +37,7 @@ class FeedPin:
 
     @classmethod
     def of(cls, live: LivePin) -> FeedPin:
-        """What the live pin keeps of it."""
+        """Read from the live pin."""
         return cls(**live.own)
 
 
@@ -56,6 +54,7 @@ class RequestsTopic(TopicAddress):
 class FilesLive(LogHome):
     """Files that are read on request: a feed."""
 
+    shown: ClassVar[str] = "files on request by topic {location}"
     no_history: ClassVar[str] = (
         "its files are read on request by 'tidemill run'; an archive: over them, such as "
         "{type: parquet, …}, could be backfilled from"
@@ -84,7 +83,7 @@ class FilesLive(LogHome):
     def pin(
         self, loaded: LoadedConfig, described: SourcePin, begin: Beginning | None, trigger: int
     ) -> SourcePin:
-        """A feed has no history, whatever archive the stream has beside."""
+        """Refuse to begin with history: a feed has none, even if the stream has an archive."""
         from tidemill.rows.columns import INGEST_TIME, OFFSET, PARTITION
 
         where = f"stream {described.stream}"
@@ -96,18 +95,17 @@ class FilesLive(LogHome):
                 fix="leave --from out, and request the files of that time; 'tidemill backfill' "
                 "reads an archive:, if the stream has one",
             )
-        if described.order == "position":
+        if described.rows.order == "position":
             raise PlanError(
                 "order: position is for logs; the rows of a file have no order of their own",
                 where=where,
                 fix="leave order: out",
             )
+        pin, lateness = super().pin(loaded, described, begin, trigger), described.times.lateness
         return replace(
-            super().pin(loaded, described, begin, trigger),
-            ingest_time=INGEST_TIME,
-            partition=PARTITION,
-            offset=OFFSET,
-            lateness=described.lateness + EASE,
+            pin,
+            times=replace(pin.times, ingest_time=INGEST_TIME, lateness=lateness + EASE),
+            rows=replace(pin.rows, partition=PARTITION, offset=OFFSET),
         )
 
     def live_pin(self, loaded: LoadedConfig, stream: str, trigger: int) -> LivePin:
@@ -182,9 +180,8 @@ class FilesLive(LogHome):
 
     def open(self, loaded: LoadedConfig, pin: SourcePin, catalog: Catalog | None = None) -> Log:
         """The topic of requests as the driver sees it."""
-        del loaded, catalog
-        from tidemill.connectors.logs.files.planning import FeedLog
-        from tidemill.connectors.logs.kafka.log import KafkaLog
+        from tidemill.connectors.logs.files.log import FeedLog
+        from tidemill.connectors.logs.kafka.topic import KafkaLog
 
         return FeedLog(pin, KafkaLog(self.requests.client, self.requests.topic))
 
@@ -195,11 +192,6 @@ class FilesLive(LogHome):
     @classmethod
     def slices(cls, place: SlicesPlace) -> LogSlices:
         """The feed's slices."""
-        from tidemill.connectors.logs.files.slices import FileSlices
+        from tidemill.connectors.logs.files.log import FileSlices
 
         return FileSlices(place)
-
-    @classmethod
-    def show(cls, pin: LivePin) -> str:
-        """The topic of requests."""
-        return f"files on request by topic {pin.location}"

@@ -7,32 +7,26 @@ reading list, so a row's verdict is the same in every slicing and in every attem
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidemill.connectors.logs.files.formats import own_times, read_rows
-from tidemill.connectors.logs.files.root import Root
-from tidemill.connectors.logs.files.scan import columns_of
-from tidemill.errors import SourceError
+from tidemill.connectors.logs.files.formats import Columns, read_rows
+from tidemill.connectors.logs.files.readinglist import ListedFile, ListedRequest
+from tidemill.connectors.logs.files.root import Root, short
+from tidemill.connectors.logs.shaping import row_filter, shape_rows
+from tidemill.connectors.pieces import Piece
 from tidemill.planning.feed import EASE, oldest_on_time
+from tidemill.planning.manifest import SourcePin
 from tidemill.records.decoded import UnreadableFile
 from tidemill.rows.columns import RAW, REASON
 from tidemill.rows.verdict import CLOCK, utc_time
-
-if TYPE_CHECKING:
-    from tidemill.connectors.archives.filtering import RowFilter
-    from tidemill.connectors.logs.files.readinglist import ListedFile, ListedRequest
-    from tidemill.connectors.pieces import Piece
-    from tidemill.planning.manifest import SourcePin
 
 ROWS_PER_REQUEST = 1_000_000_000
 """A row's offset is its request's times this, plus its number within the request."""
 NO_INGEST_TIME = "no ingest time"
 NOT_BEFORE_TO = "not before the request's to"
-_UTC_TIME = pa.timestamp("us", "UTC")
 _BROKEN = (OSError, pa.ArrowException, ValueError)
 
 
@@ -40,15 +34,9 @@ class FeedReader:
     """Reads listed files as Arrow; travels to executors."""
 
     def __init__(self, root: Root, pin: SourcePin, schema: pa.Schema) -> None:
-        """``schema`` is the source's."""
-        self.root, self.pin, self.full = root, pin, schema
-        self.columns = columns_of(pin)
-        self.own = self.columns.required[-1]
-        self.lateness = pin.lateness - EASE
-
-    def schema(self) -> pa.Schema:
-        """All columns of the source."""
-        return self.full
+        self.root, self.pin, self.schema = root, pin, schema
+        self.columns = Columns.of(pin)
+        self.lateness = pin.times.lateness - EASE
 
     def read(self, piece: Piece, columns: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
         """The rows of one file; a request that is dead is a row itself."""
@@ -58,8 +46,7 @@ class FeedReader:
                 yield self._dead(request, 0, request.reason, columns)
             return
         self.root.require_unchanged(file.found)
-        keep = self._filter()
-        wanted = columns if keep is None else tuple(dict.fromkeys((*columns, *keep.columns)))
+        wanted, keep = row_filter(self.pin, self.schema, columns)
         count = 0
         for _attempt in (1, 2):
             error: Exception | None = None
@@ -67,8 +54,7 @@ class FeedReader:
                 if isinstance(found, Exception):
                     error = found
                 else:
-                    rows = self._shape(found, request, file.first + count, wanted)
-                    yield rows if keep is None else keep(rows).select(columns)
+                    yield keep(self._shape(found, request, file.first + count, wanted))
                     count += len(found)
             self.root.require_unchanged(file.found)
             if error is None:
@@ -79,7 +65,7 @@ class FeedReader:
     def _rows(
         self, file: ListedFile, columns: tuple[str, ...], skipped: int
     ) -> Iterator[pa.RecordBatch | Exception]:
-        """The file's rows, from one on; what stops it comes last."""
+        """The file's rows after those to skip; an error that stops the reading is yielded last."""
         decoded = self.columns.schema.names
         wanted = [
             name for name in dict.fromkeys([*columns, *self.columns.required]) if name in decoded
@@ -92,24 +78,15 @@ class FeedReader:
         except (UnreadableFile, *_BROKEN) as error:
             yield error
 
-    def _filter(self) -> RowFilter | None:
-        if self.pin.where is None:
-            return None
-        from tidemill.connectors.archives.filtering import RowFilter
-
-        return RowFilter(self.full, self.pin.where, f"stream {self.pin.stream}")
-
     def _require_sound(self, file: ListedFile, error: Exception) -> None:
         """If the storage gives all bytes, unchanged, and they fail twice, they are to blame.
 
         Then every attempt comes to the same end: a dead row. Else the run has to wait.
         """
         if not self.root.is_sound(file.found):
-            raise SourceError(
-                f"the file cannot be read: {_short(error)}",
-                where=file.found.path,
-                fix="check the storage; then 'tidemill resume' goes on exactly",
-                file=file.found.path,
+            raise file.found.error(
+                f"the file cannot be read: {short(error)}",
+                "check the storage; then 'tidemill resume' goes on exactly",
             ) from None
 
     def _shape(
@@ -119,25 +96,25 @@ class FeedReader:
 
         Ingest time is the row's own, but not before the floor: it never falls from file to file.
         """
-        own = own_times(batch, self.own, self.columns.zone)
-        ingest = pc.max_element_wise(own, pa.scalar(request.floor, pa.int64()))
+        own = self.columns.own_times(batch)
         found = dict(zip(batch.schema.names, batch.columns, strict=True))
         found[REASON] = self._verdict(batch, own, request)
-        found[self.pin.ingest_time] = ingest.cast(_UTC_TIME)
-        self._place(found, request, first, len(batch))
-        return self._batch(found, columns, len(batch))
+        ingest = pc.max_element_wise(own, pa.scalar(request.floor, pa.int64()))
+        return self._placed(found, ingest, request, first, columns)
 
     def _verdict(self, batch: pa.RecordBatch, own: pa.Array, request: ListedRequest) -> pa.Array:
-        """Why a row does not go on; null if it does, or if its event time is missing."""
-        event = utc_time(batch.column(self.pin.event_time), self.columns.zone).cast(pa.int64())
-        newest = request.at + self.pin.skew
+        """Why a row is late or dead; null if it is on time, or if its event time is missing."""
+        event = utc_time(batch.column(self.pin.times.event_time), self.columns.zone).cast(
+            pa.int64()
+        )
+        newest = request.at + self.pin.times.skew
         checks = [
             (pc.less(event, oldest_on_time(request.floor, self.lateness)), CLOCK),
             (pc.less(event, pc.subtract(own, self.lateness)), "late"),
-            (pc.greater(event, pc.add(own, self.pin.skew)), "future"),
+            (pc.greater(event, pc.add(own, self.pin.times.skew)), "future"),
             (pc.greater(own, newest), "future"),
         ]
-        if self.own != self.pin.event_time:
+        if self.columns.own != self.pin.times.event_time:
             checks.append((pc.is_null(own), NO_INGEST_TIME))
         if request.to is not None:
             checks.append((pc.greater_equal(own, request.to), NOT_BEFORE_TO))
@@ -152,36 +129,32 @@ class FeedReader:
         found = {
             REASON: pa.array([reason], pa.string()),
             RAW: pa.array([request.value], pa.binary()),
-            self.pin.ingest_time: pa.array([request.floor], pa.int64()).cast(_UTC_TIME),
         }
-        self._place(found, request, row, 1)
-        return self._batch(found, columns, 1)
+        ingest = pa.array([request.floor], pa.int64())
+        return self._placed(found, ingest, request, row, columns)
 
-    def _place(
-        self, found: dict[str, pa.Array], request: ListedRequest, first: int, count: int
-    ) -> None:
-        if self.pin.partition is not None:
-            found[self.pin.partition] = pa.repeat(pa.scalar(request.partition, pa.int32()), count)
-        if self.pin.offset is not None:
-            begin = request.offset * ROWS_PER_REQUEST + first
-            found[self.pin.offset] = pa.array(np.arange(begin, begin + count), pa.int64())
-
-    def _batch(
-        self, found: dict[str, pa.Array], columns: tuple[str, ...], count: int
+    def _placed(
+        self,
+        found: dict[str, pa.Array],
+        ingest: pa.Array,
+        request: ListedRequest,
+        first: int,
+        columns: tuple[str, ...],
     ) -> pa.RecordBatch:
-        arrays = [
-            found[name] if name in found else pa.nulls(count, self.full.field(name).type)
-            for name in columns
-        ]
-        return pa.RecordBatch.from_arrays(arrays, names=list(columns))
+        begin = request.offset * ROWS_PER_REQUEST + first
+        return shape_rows(
+            self.pin,
+            self.schema,
+            columns,
+            found,
+            ingest,
+            partition=request.partition,
+            offsets=pa.array(np.arange(begin, begin + len(ingest)), pa.int64()),
+        )
 
 
 def _reason(file: ListedFile, count: int, error: Exception | None) -> str:
     if isinstance(error, UnreadableFile):
         return str(error)
     place = f" from row {count} on" if count else ""
-    return f"the {file.format} file cannot be read{place}: {_short(error)}"
-
-
-def _short(error: Exception | None) -> str:
-    return str(error).partition("\n")[0][:300]
+    return f"the {file.format} file cannot be read{place}: {short(error)}"

@@ -6,12 +6,12 @@ changes later changes no slice.
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+
+from pydantic import Base64Bytes, TypeAdapter
 
 from tidemill.connectors.logs.files.root import FoundFile
 from tidemill.errors import RunError
@@ -22,7 +22,7 @@ from tidemill.storage.location import Location
 
 @dataclass(frozen=True)
 class ListedFile:
-    """One file to read whole."""
+    """A requested file, which one task reads whole."""
 
     found: FoundFile
     format: str
@@ -38,7 +38,7 @@ class ListedRequest:
     offset: int
     at: int  # µs, when the log took it
     floor: int  # µs, see planning.feed
-    value: bytes | None
+    value: Base64Bytes | None
     reason: str | None = None  # why it is dead
     to: int | None = None  # µs: its rows lie before it
     files: tuple[ListedFile, ...] = ()
@@ -48,40 +48,26 @@ class ListedRequest:
         """About how many rows it brings; a dead one brings itself."""
         return sum(file.rows for file in self.files) or 1
 
-    def to_json(self) -> dict[str, Any]:
-        """As it is kept."""
-        value = None if self.value is None else base64.b64encode(self.value).decode()
-        return {**asdict(self), "value": value}
 
-    @classmethod
-    def from_json(cls, kept: dict[str, Any]) -> ListedRequest:
-        """The inverse of :meth:`to_json`."""
-        value = None if kept["value"] is None else base64.b64decode(kept["value"])
-        files = tuple(
-            ListedFile(**{**file, "found": FoundFile(**file["found"])}) for file in kept["files"]
-        )
-        return cls(**{**kept, "value": value, "files": files})
+_KEPT = TypeAdapter(list[ListedRequest])
 
 
 class ReadingLists:
     """The lists of one source of one run: a file per slice."""
 
     def __init__(self, run: Path, source: str) -> None:
-        """``run`` is the run's folder."""
         self.folder = Location.of(run) / READING_LISTS / source
 
     def keep(self, start: int, end: Offset, requests: list[ListedRequest]) -> None:
         """Write a slice's list down, before the slice is decided; the first one holds."""
-        kept = json.dumps([request.to_json() for request in requests])
-        self._place(start, end).write_first(kept)
+        self._place(start, end).write_first(_KEPT.dump_json(requests).decode())
 
     def of(self, start: int, end: Offset) -> list[ListedRequest]:
         """The list of a slice."""
         place = self._place(start, end)
         try:
-            kept = json.loads(place.read_text())
-            return [ListedRequest.from_json(request) for request in kept]
-        except (OSError, ValueError, KeyError, TypeError) as error:
+            return _KEPT.validate_json(place.read_text())
+        except (OSError, ValueError) as error:
             raise RunError(
                 f"the files of a decided slice cannot be told: {error}",
                 where=str(place),
@@ -95,6 +81,6 @@ class ReadingLists:
                 (self.folder / name).remove()
 
     def _place(self, start: int, end: Offset) -> Location:
-        """Two who decide at once may come to different ends; each end has its own list."""
+        """Two processes that decide at once may find different ends; each end has its own list."""
         text = json.dumps(end.to_json(), sort_keys=True)
         return self.folder / f"{start}@{hashlib.sha256(text.encode()).hexdigest()[:16]}.json"

@@ -30,6 +30,10 @@ class FoundFile:
     size: int
     mtime: int | None  # ns
 
+    def error(self, message: str, fix: str) -> SourceError:
+        """What stops a run that has to read this file."""
+        return SourceError(message, where=self.path, fix=fix, file=self.path)
+
 
 class Root:
     """The folder of a feed. Made on the driver, pickled to executors."""
@@ -56,17 +60,17 @@ class Root:
 
     @property
     def base(self) -> str:
-        """The folder on it."""
+        """The path of the root on its filesystem."""
         return self._opened[1]
 
     @property
     def is_local(self) -> bool:
-        """Whether it is a folder of this machine."""
+        """Whether the root is a folder of this machine."""
         return isinstance(self.filesystem, fs.LocalFileSystem)
 
     @property
     def shown(self) -> str:
-        """The root without what may be secret in it."""
+        """The root's URI without password and query, for messages."""
         return _plain(self.uri)
 
     def resolve(self, uri: str) -> str:
@@ -85,7 +89,9 @@ class Root:
                 raise self._outside(uri)
             path = unquote(parts.path)
         try:
-            return os.path.realpath(os.path.join(self.base, path))
+            found = os.path.realpath(os.path.join(self.base, path))
+            found.encode()  # a link may lead to a name that is not UTF-8, which Arrow cannot open
+            return found
         except ValueError as error:
             raise UnreadableFile(f"{uri!r} is not a path: {error}") from None
 
@@ -112,20 +118,17 @@ class Root:
         return self._found(file.path, file.path)
 
     def _found(self, path: str, uri: str) -> FoundFile:
-        info = self._info(path)
+        try:
+            info = self.filesystem.get_file_info(path)
+        except OSError as error:
+            if self.is_local or "ACCESS_DENIED" in str(error):
+                raise UnreadableFile(f"the file cannot be looked at: {short(error)}") from None
+            raise StorageAway(f"{path}: {short(error)}") from None
         if info.type == fs.FileType.NotFound:
             raise UnreadableFile(f"there is no file {uri}")
         if info.type != fs.FileType.File:
             raise UnreadableFile(f"{uri} is not a file")
         return FoundFile(path, info.size, info.mtime_ns)
-
-    def _info(self, path: str) -> fs.FileInfo:
-        try:
-            return self.filesystem.get_file_info(path)
-        except OSError as error:
-            if self.is_local or "ACCESS_DENIED" in str(error):
-                raise UnreadableFile(f"the file cannot be looked at: {_short(error)}") from None
-            raise StorageAway(f"{path}: {_short(error)}") from None
 
     def require_unchanged(self, file: FoundFile) -> None:
         """A slice is a pure function of its offsets: what was decided must be what is read."""
@@ -133,27 +136,21 @@ class Root:
             info = self.filesystem.get_file_info(file.path)
             is_moved = self.is_local and os.path.realpath(file.path) != file.path
         except OSError as error:
-            raise SourceError(
-                f"the file cannot be looked at: {_short(error)}",
-                where=file.path,
-                fix="check the storage, then 'tidemill resume'",
-                file=file.path,
+            raise file.error(
+                f"the file cannot be looked at: {short(error)}",
+                "check the storage, then 'tidemill resume'",
             ) from None
         if info.type == fs.FileType.NotFound:
-            raise SourceError(
+            raise file.error(
                 "the file is gone since its request was taken up",
-                where=file.path,
-                fix="restore it with its old modification time, then 'tidemill resume'; or start a "
+                "restore it with its old modification time, then 'tidemill resume'; or start a "
                 "new run",
-                file=file.path,
             )
         if is_moved or (info.size, info.mtime_ns) != (file.size, file.mtime):
-            raise SourceError(
+            raise file.error(
                 "the file changed since its request was taken up",
-                where=file.path,
-                fix="restore the old file with its modification time, then 'tidemill resume'; or "
+                "restore the old file with its modification time, then 'tidemill resume'; or "
                 "start a new run. Files of a feed are written once",
-                file=file.path,
             )
 
     def is_sound(self, file: FoundFile) -> bool:
@@ -161,19 +158,16 @@ class Root:
         try:
             with self.filesystem.open_input_stream(file.path, compression=None) as stream:
                 left = file.size
-                while left > 0 and (found := len(stream.read(_CHUNK))):
+                while left > 0 and (found := len(stream.read(8_000_000))):
                     left -= found
         except OSError:
             return False
         return left == 0
 
 
-_CHUNK = 8_000_000
-_LONG = 300
-
-
-def _short(error: Exception) -> str:
-    return str(error).partition("\n")[0][:_LONG]
+def short(error: object) -> str:
+    """The first line of an error's text; what follows is about the library."""
+    return str(error).partition("\n")[0][:300]
 
 
 def _plain(uri: str) -> str:

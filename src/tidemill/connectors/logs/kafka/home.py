@@ -5,24 +5,21 @@ from __future__ import annotations
 from dataclasses import asdict
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field
 
 from tidemill.config.places import topic_places
 from tidemill.config.section import Duration, Section
-from tidemill.connectors.logs.contract import LogHome
-from tidemill.connectors.logs.kafka.positions import TopicPositions
+from tidemill.connectors.logs.contract import Json, Log, LogHome, LogSlices, SlicesPlace
 from tidemill.errors import ConfigError, PlanError
-from tidemill.planning.manifest import LivePin
+from tidemill.planning.manifest import LivePin, SourcePin
 from tidemill.types import micros_of
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
 
     from tidemill.config.loader import LoadedConfig
-    from tidemill.connectors.logs.contract import Json, Log, LogSlices, SlicesPlace
-    from tidemill.planning.manifest import SourcePin
     from tidemill.records.decoding import Format
 
 _SAMPLE = 2_000
@@ -43,6 +40,8 @@ class TopicAddress(Section):
 
 class KafkaLive(TopicAddress, LogHome):
     """The live topic."""
+
+    shown: ClassVar[str] = "topic {location}"
 
     type: Literal["kafka"]
     slack: Duration = Field(
@@ -117,7 +116,7 @@ class KafkaLive(TopicAddress, LogHome):
 
     def _inferred(self, loaded: LoadedConfig, stream: str) -> str:
         """Columns as DDL; what was once inferred stays until the file is removed or edited."""
-        from tidemill.connectors.logs.kafka.log import KafkaLog
+        from tidemill.connectors.logs.kafka.topic import KafkaLog
         from tidemill.records.inference import infer_columns, pin_columns, pinned_path
 
         path = pinned_path(loaded, stream)
@@ -136,31 +135,26 @@ class KafkaLive(TopicAddress, LogHome):
 
     def open(self, loaded: LoadedConfig, pin: SourcePin, catalog: Catalog | None = None) -> Log:
         """The topic as the driver sees it."""
-        del loaded, catalog
-        from tidemill.connectors.logs.kafka.log import KafkaLog
-        from tidemill.connectors.logs.kafka.planning import TopicLog
+        from tidemill.connectors.logs.kafka.log import TopicLog
+        from tidemill.connectors.logs.kafka.topic import KafkaLog
 
         assert pin.live is not None
         return TopicLog(pin, KafkaLog(self.client, pin.live.location))
 
     def settings(self, loaded: LoadedConfig, stream: str) -> dict[str, Json]:
         """The client's settings."""
-        del loaded, stream
         return {"client": self.client}
 
     @classmethod
     def slices(cls, place: SlicesPlace) -> LogSlices:
         """The topic's slices."""
-        from tidemill.connectors.logs.kafka.slices import TopicSlices
+        from tidemill.connectors.logs.kafka.log import TopicSlices
 
         return TopicSlices(place)
 
     @classmethod
-    def show(cls, pin: LivePin) -> str:
-        """The topic."""
-        return f"topic {pin.location}"
-
-    @classmethod
     def offsets(cls, positions: Json) -> dict[int, int]:
         """The first offset to read in each partition."""
+        from tidemill.connectors.logs.kafka.topic import TopicPositions
+
         return dict(TopicPositions.from_json(positions).offsets)

@@ -1,271 +1,301 @@
-"""A Kafka topic as a live log, as the driver sees it: what it holds now, and when that came."""
+"""A topic as a live log: where a run enters it, what it risks, and its slices.
+
+A slice is decided once. After that its tasks are a pure function of its two offsets.
+"""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
 
-from tidemill.connectors.logs.contract import LogAway
-from tidemill.errors import ConfigError, SourceError
-from tidemill.types import MILLISECOND
-
-if TYPE_CHECKING:
-    from confluent_kafka import Consumer
-    from confluent_kafka.admin import AdminClient
-
-ANSWER = 10.0
-"""Seconds to wait for a broker's answer."""
-_AHEAD = 20_000
-"""Rows that wait in a consumer before it stops fetching; those behind a range's end are in vain."""
-
-
-@dataclass(frozen=True)
-class LogState:
-    """A topic at one moment: the clock is read first, then partitions, then ends."""
-
-    clock: int
-    topic: str
-    low: dict[int, int]
-    stable: dict[int, int]
-    high: dict[int, int]
+from tidemill.archive.progress import ArchiveProgress, frontier_of, name_of, topic_of
+from tidemill.connectors.logs.contract import Json, Log, LogAway, LogSlices, SlicesPlace
+from tidemill.connectors.logs.kafka.reader import KafkaReader
+from tidemill.connectors.logs.kafka.topic import KafkaLog, LogState, TopicPositions
+from tidemill.connectors.pieces import Piece, PieceReader
+from tidemill.connectors.tasks import spread
+from tidemill.errors import PlanError, SourceError
+from tidemill.planning.live import PartitionView, find_frontier
+from tidemill.planning.manifest import HistoryPhase, SourcePin
+from tidemill.planning.offsets import Offset
+from tidemill.planning.plan import Beginning
+from tidemill.runfolder.lag import Lag
+from tidemill.types import MILLISECOND, from_micros, show_instant
 
 
-class KafkaLog:
-    """The driver's view of a topic."""
+class TopicLog(Log):
+    """One topic; its state is what was seen at the last look."""
 
-    def __init__(self, client: Mapping[str, str], topic: str) -> None:
-        """``client`` are the Kafka client's own settings."""
-        self.client = dict(client)
+    state: LogState
+
+    def __init__(self, pin: SourcePin, topic: KafkaLog) -> None:
+        super().__init__(pin)
         self.topic = topic
 
-    @cached_property
-    def _admin(self) -> AdminClient:
-        from confluent_kafka.admin import AdminClient
+    def look(self) -> None:
+        """Clock, partitions, ends. Raises :class:`LogAway`."""
+        self.state = self.topic.look()
 
-        return AdminClient(_quiet(self.client))
+    def look_now(self) -> None:
+        """Look while a run is planned: a topic that is away is an error."""
+        self.state = self.topic.look_now()
 
-    @cached_property
-    def _prober(self) -> Consumer:
-        """Reads single rows, also hidden ones: only their time is wanted."""
-        small = {"isolation.level": "read_uncommitted", "fetch.message.max.bytes": "4096"}
-        return new_consumer({**self.client, **small})
+    @property
+    def identity(self) -> str:
+        """The topic's id. A topic that was deleted and created again has another one."""
+        return self.state.topic
 
-    def look(self) -> LogState:
-        """Clock, partitions, ends, in this order. Raises :class:`LogAway`."""
-        from confluent_kafka import IsolationLevel
+    def first_frontier(self, begin: Beginning, clock: int) -> int:
+        """Before the earliest row, or now, by the clock that was read before the topic.
 
-        clock = time.time_ns() // 1_000
-        with _answers(self.topic):
-            name, partitions = self._describe()
-            low = self._offsets(partitions, "earliest", IsolationLevel.READ_UNCOMMITTED)
-            stable = self._offsets(partitions, "latest", IsolationLevel.READ_COMMITTED)
-            high = self._offsets(partitions, "latest", IsolationLevel.READ_UNCOMMITTED)
-        return LogState(clock, name, low, stable, high)
-
-    def look_now(self) -> LogState:
-        """The same for planning: a log that is away is an error."""
-        try:
-            return self.look()
-        except LogAway as away:
-            raise SourceError(
-                f"the log does not answer: {away}",
-                where=f"topic {self.topic}",
-                fix=f"check live.brokers ({self.client.get('bootstrap.servers')}) and the network",
-            ) from None
-
-    def _describe(self) -> tuple[str, list[int]]:
-        from confluent_kafka import TopicCollection
-
-        asked = self._admin.describe_topics(TopicCollection([self.topic]), request_timeout=ANSWER)
-        found = asked[self.topic].result()
-        return str(found.topic_id), sorted(partition.id for partition in found.partitions)
-
-    def _offsets(self, partitions: list[int], place: str | int, isolation: Any) -> dict[int, int]:
-        """The offsets of an end of the partitions, or of the first row at a time (ms)."""
-        found = self._places(partitions, place, isolation)
-        return {number: at.offset for number, at in found.items()}
-
-    def _places(self, partitions: list[int], place: str | int, isolation: Any) -> dict[int, Any]:
-        from confluent_kafka import KafkaError, KafkaException, TopicPartition, admin
-
-        specs: Any = admin.OffsetSpec  # type: ignore[attr-defined]
-        spec = specs.for_timestamp(place) if isinstance(place, int) else getattr(specs, place)()
-        asked = self._admin.list_offsets(
-            {TopicPartition(self.topic, number): spec for number in partitions},
-            isolation_level=isolation,
-            request_timeout=ANSWER,
-        )
-        try:
-            return {found.partition: answer.result() for found, answer in asked.items()}
-        except KafkaException as error:
-            if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
-                raise
-            # The topic was there a moment ago: not all brokers know a new partition yet.
-            raise LogAway(f"topic {self.topic}: {error.args[0].str()}") from None
-
-    def time_type(self) -> str | None:
-        """``message.timestamp.type`` of the topic; None if we may not ask. Raises LogAway."""
-        return self._setting("message.timestamp.type")
-
-    def cleanup_policy(self) -> str | None:
-        """``cleanup.policy`` of the topic; None if we may not ask. Raises LogAway."""
-        return self._setting("cleanup.policy")
-
-    def _setting(self, name: str) -> str | None:
-        from confluent_kafka import KafkaError, KafkaException, admin
-
-        kinds: Any = admin.ResourceType  # type: ignore[attr-defined]
-        topic = admin.ConfigResource(kinds.TOPIC, self.topic)  # type: ignore[attr-defined]
-        refused = (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED)
-        with _answers(self.topic):
-            try:
-                asked = self._admin.describe_configs([topic], request_timeout=ANSWER)
-                found = asked[topic].result().get(name)
-            except KafkaException as error:
-                if error.args[0].code() in refused:
-                    return None  # reading rows and reading settings are two permissions
-                raise
-        return None if found is None else found.value
-
-    def ends_at(self, frontier: int, state: LogState) -> dict[int, int]:
-        """Per partition the first offset with an ingest time at or after the frontier."""
-        from confluent_kafka import IsolationLevel
-
-        moment = -(-frontier // MILLISECOND)  # the log tells milliseconds
-        with _answers(self.topic):
-            found = self._offsets(list(state.stable), moment, IsolationLevel.READ_COMMITTED)
-        return {
-            number: state.stable[number] if offset < 0 else offset
-            for number, offset in found.items()
-        }
-
-    def next_times(self, moment: int, partitions: list[int]) -> dict[int, int]:
-        """The times (µs) of the partitions' first rows at or after a moment, hidden ones too.
-
-        A partition without such a row is left out. One question for all. Raises LogAway.
+        Rows that an open transaction hides are still to come, also for a run that begins now.
         """
-        from confluent_kafka import IsolationLevel
+        state = self.state
+        places = state.low if begin is Beginning.EARLIEST else state.hidden
+        return min([state.clock - self.live.slack, *times_at(self.topic, places)])
 
-        millis, every = -(-moment // MILLISECOND), IsolationLevel.READ_UNCOMMITTED
-        with _answers(self.topic):
-            found = self._places(partitions, millis, every)
-        return {
-            number: at.timestamp * MILLISECOND for number, at in found.items() if at.offset >= 0
+    def first_positions(self, begin: Beginning, frontier: int) -> Json:
+        """The offsets of the first rows that are not before the frontier."""
+        is_first = begin is Beginning.EARLIEST
+        found = self.state.low if is_first else self.topic.ends_at(frontier, self.state)
+        return TopicPositions(found).to_json()
+
+    def seam(self, reached: Mapping[int, ArchiveProgress], clock: int) -> HistoryPhase:
+        """The archive's frontier, and the offsets that its snapshot says the topic goes on at."""
+        self._require_same_name(reached)
+        seam = frontier_of(reached)
+        if seam is None:
+            raise PlanError(
+                f"{self.pin.location} does not say how far it follows the log, so there is no seam",
+                where=self.where,
+                fix=f"let 'tidemill archive run {self.pin.stream}' write the archive; "
+                "'tidemill backfill' needs no seam",
+            )
+        return HistoryPhase(
+            seam=seam,
+            archive=self.pin.archive,
+            positions=TopicPositions({n: found.next for n, found in reached.items()}).to_json(),
+            topic=topic_of(reached),
+        )
+
+    def _require_same_name(self, reached: Mapping[int, ArchiveProgress]) -> None:
+        """The archive must follow this stream's own topic, as its snapshots say."""
+        followed = name_of(reached)
+        if followed in (None, self.live.location):
+            return
+        raise SourceError(
+            f"the stream's archive follows the topic {followed!r}, not {self.live.location!r}: its "
+            "offsets are those of another log",
+            where=self.where,
+            fix="give the stream an archive table of its own: another archive.table in the YAML; "
+            f"or correct live.topic, if it is {followed!r}",
+        )
+
+    def require_seam(self, phase: HistoryPhase) -> None:
+        """No offset after the archive may be gone, and the topic must be the same one."""
+        if phase.topic is not None and phase.topic != self.state.topic:
+            raise SourceError(
+                "the topic was deleted and made anew since it was archived, or it is one of "
+                "another cluster: the archive's offsets are those of another log",
+                where=self.where,
+                fix="archive the new topic into a new table: another archive.table in the YAML",
+            )
+        begin = TopicPositions.from_json(phase.positions)
+        gaps = {
+            number: (begin[number], low - 1)
+            for number, low in sorted(self.state.low.items())
+            if low > begin[number]
         }
+        if gaps:
+            lost = "; ".join(
+                f"partition {number} lacks the offsets {first} to {last}"
+                for number, (first, last) in gaps.items()
+            )
+            raise SourceError(
+                f"the log no longer holds the seam at {show_instant(from_micros(phase.seam))}: "
+                f"{lost}",
+                where=self.where,
+                gaps=gaps,
+                fix=f"'tidemill archive run {self.pin.stream}' must follow the topic more closely "
+                "than its retention; rows that neither has are lost, and --from cannot begin "
+                "before them",
+            )
 
-    def time_at(self, partition: int, offset: int) -> int | None:
-        """The log's time (µs) of the first row at or after an offset; None at the log's end."""
-        from confluent_kafka import KafkaError, TopicPartition
+    def risks(self, source: str) -> Iterable[str]:
+        """Whose clock stamps records, and what the broker removes."""
+        kind, policy = None, None
+        with suppress(LogAway, SourceError):
+            kind = self.topic.setting("message.timestamp.type")
+            policy = self.topic.setting("cleanup.policy")
+        topic = self.live.location
+        if kind == "CreateTime":
+            yield (
+                f"{source}: the topic {topic} has create time: {self.weakness}; to mend it for "
+                "what comes from then on, give the topic message.timestamp.type=LogAppendTime"
+            )
+        elif kind is None:
+            yield (
+                f"{source}: the broker does not say whether the topic {topic} has log-append time; "
+                f"with create time {self.weakness}"
+            )
+        if policy is not None and "compact" in policy:
+            yield (
+                f"{source}: the topic {topic} is compacted (cleanup.policy={policy}): the broker "
+                "removes older records of a key, so a batch that is read again, and an archive or "
+                "a run that lags behind, see fewer rows than a live run saw; give the topic "
+                "cleanup.policy=delete, or a min.compaction.lag.ms longer than any run may lag"
+            )
 
-        consumer = self._prober
-        with _answers(self.topic):
-            consumer.assign([TopicPartition(self.topic, partition, offset)])
-            try:
-                deadline = time.monotonic() + ANSWER
-                while time.monotonic() < deadline:
-                    message = consumer.poll(1.0)
-                    if message is None:
-                        continue
-                    error = message.error()
-                    if error is None:
-                        return int(message.timestamp()[1]) * MILLISECOND
-                    if error.code() == KafkaError._PARTITION_EOF:
-                        return None
-                    raise unreadable(self.topic, partition, error)
-            finally:
-                consumer.unassign()
-        raise LogAway(f"topic {self.topic}: no answer for partition {partition}")
+    @property
+    def weakness(self) -> str:
+        """What goes wrong if producers stamp the records (create time)."""
+        if self.pin.rows.for_archive:
+            return (
+                "producers' clocks decide the ingest time; a row that comes behind the frontier is "
+                "archived with the time its slice began, the run is no longer exact, and a "
+                "backfill may take the row where a live run called it late"
+            )
+        return (
+            "producers' clocks decide the ingest time; a row that comes behind the frontier goes "
+            "to late with the reason clock, and the run is no longer exact"
+        )
 
-    def sample(self, count: int) -> list[bytes | None]:
-        """Some values of the log, from its beginning."""
-        from confluent_kafka import TopicPartition
+    def next_times(self, moment: int, parts: list[str]) -> dict[str, int]:
+        """One question for all partitions; rows that a transaction hides count too."""
+        found = self.topic.next_times(moment, [int(part) for part in parts])
+        return {str(number): at for number, at in found.items()}
 
-        state = self.look_now()
-        consumer = new_consumer(self.client)
-        places = [TopicPartition(self.topic, number, low) for number, low in state.low.items()]
+
+def times_at(topic: KafkaLog, places: Mapping[int, int]) -> list[int]:
+    """When the first rows at or after these offsets came (µs), where there are some."""
+    found = [topic.time_at(number, offset) for number, offset in places.items()]
+    return [at for at in found if at is not None]
+
+
+class TopicSlices(LogSlices):
+    """The slices of one topic in one run."""
+
+    def __init__(self, place: SlicesPlace) -> None:
+        """The client's settings are the place's; they stand in no file of the run."""
+        super().__init__(place)
+        self.client: dict[str, str] = place.settings["client"]
+        self._is_proven = False
+
+    @cached_property
+    def log(self) -> KafkaLog:
+        """The topic."""
+        return KafkaLog(self.client, self.live.location)
+
+    def prove(self, start: Offset) -> None:
+        """Compare the topic with the run's once, before the first slice is read in this process."""
+        if self._is_proven:
+            return
         try:
-            consumer.assign(places)
-            deadline, values = time.monotonic() + ANSWER, list[bytes | None]()
-            expected = min(count, sum(state.stable[n] - low for n, low in state.low.items()))
-            while len(values) < expected and time.monotonic() < deadline:
-                found = consumer.consume(count, 0.5)
-                values += [message.value() for message in found if message.error() is None]
-            return values
-        finally:
-            consumer.close()
+            self._require_same_log(self.log.look(), start)
+        except LogAway:
+            return  # the reader waits for it
+        self._is_proven = True
 
+    def find_end(self, start: Offset, widest: int, rate: int | None) -> Offset | None:
+        """Decide the frontier first, then where every partition ends at it."""
+        begin = TopicPositions.from_json(start.positions)
+        state = self.log.look()
+        self._require_same_log(state, start)
+        self._is_proven = True
+        slack = self.live.slack
+        room = (start.frontier, min(state.clock - slack, start.frontier + widest))
+        views = self._views(state, begin, self.budget(rate), room)
+        frontier = find_frontier(start.frontier, state.clock, slack, views.values(), widest)
+        if frontier <= start.frontier:
+            self.tell(Lag(state.clock, start.frontier, begin.left(state.high)))
+            return None
+        ends = self.log.ends_at(frontier, state)
+        end = TopicPositions({n: max(views[n].position, at) for n, at in ends.items()})
+        self.tell(Lag(state.clock, frontier, end.left(state.high)))
+        return Offset(self.source, frontier, end.to_json())
 
-@contextmanager
-def _answers(topic: str) -> Iterator[None]:
-    """Kafka's errors in our words; those that waiting may mend as :class:`LogAway`."""
-    from confluent_kafka import KafkaError, KafkaException
+    def _views(
+        self, state: LogState, begin: TopicPositions, budget: int, room: tuple[int, int]
+    ) -> dict[int, PartitionView]:
+        waiting = {number: state.stable[number] - begin[number] for number in state.low}
+        behind = sum(1 for rows in waiting.values() if rows > 0)
+        share = max(1, budget // max(1, behind))
+        views = {}
+        for number, rows in waiting.items():
+            at, stable, high = begin[number], state.stable[number], state.high[number]
+            full = self._full(state, number, at + share, room) if rows > share else None
+            hidden = self.log.time_at(number, stable) if stable < high else None
+            views[number] = PartitionView(at, stable, high, full, hidden)
+        return views
 
-    try:
-        yield
-    except KafkaException as error:
-        found = error.args[0]
-        if found.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+    def _full(self, state: LogState, partition: int, beyond: int, room: tuple[int, int]) -> int:
+        """The ingest time of the first row beyond the budget, as far as it lies in ``room``.
+
+        Ingest times never fall, the log's own may: a row at the budget's end that is behind the
+        frontier says nothing. Then the last time is looked for at which the log has not passed it.
+        """
+        frontier, latest = room
+        full = self.log.time_at(partition, beyond)
+        if full is None or full > frontier:
+            return latest if full is None else full
+        low, high = frontier // MILLISECOND, latest // MILLISECOND
+        low += bisect_right(
+            range(low + 1, high + 1),
+            beyond,
+            key=lambda moment: self.log.ends_at(moment * MILLISECOND, state)[partition],
+        )
+        return low * MILLISECOND
+
+    def _require_same_log(self, state: LogState, start: Offset) -> None:
+        """Never a silent gap: offsets we still need must be there, in the topic we began with."""
+        where, anew = f"topic {self.live.location}", "start a new run; what is committed stays"
+        begin = TopicPositions.from_json(start.positions)
+        if self.live.topic is not None and state.topic != self.live.topic:
             raise SourceError(
-                f"the topic {topic!r} does not exist",
-                where=f"topic {topic}",
-                fix="create it, or correct live.topic",
-            ) from None
-        if found.code() in (
-            KafkaError._AUTHENTICATION,
-            KafkaError.SASL_AUTHENTICATION_FAILED,
-            KafkaError.TOPIC_AUTHORIZATION_FAILED,
-            KafkaError.CLUSTER_AUTHORIZATION_FAILED,
-        ):
+                "the topic was deleted and made anew: its offsets are those of another log",
+                where=where,
+                fix=anew,
+            )
+        for number, low in sorted(state.low.items()):
+            at = begin[number]
+            if at < low:
+                raise SourceError(
+                    f"partition {number} no longer has the offsets {at} to {low - 1}: the topic's "
+                    f"retention removed them before they were read (all before "
+                    f"{show_instant(from_micros(start.frontier))} was)",
+                    where=where,
+                    fix="go on from the archive with 'tidemill run --from', and raise retention.ms",
+                    partition=number,
+                    first=at,
+                    last=low - 1,
+                )
+            if at > state.high[number]:
+                raise SourceError(
+                    f"partition {number} ends at offset {state.high[number]}, but {at} was read "
+                    "before: the log lost rows",
+                    where=where,
+                    fix=anew,
+                )
+        gone = sorted(begin.offsets.keys() - state.low.keys())
+        if gone:
             raise SourceError(
-                f"the broker refuses us: {found.str()}",
-                where=f"topic {topic}",
-                fix="check live.options: user, password, and what the user may read",
-            ) from None
-        raise LogAway(f"topic {topic}: {found.str()}") from None
+                f"the topic no longer has the partitions {', '.join(map(str, gone))}",
+                where=where,
+                fix=anew,
+            )
 
-
-def unreadable(topic: str, partition: int, error: Any) -> SourceError:
-    """A partition that a client cannot read, for a reason that waiting does not mend."""
-    return SourceError(
-        f"partition {partition} cannot be read: {error.str()}",
-        where=f"topic {topic}",
-        fix="check the topic and its retention, then 'tidemill resume'",
-    )
-
-
-def _quiet(client: Mapping[str, str]) -> dict[str, Any]:
-    """Settings with librdkafka's own log kept out of the terminal; errors reach us as values."""
-    return {"log_level": "0", "socket.timeout.ms": "10000", **client}
-
-
-def new_consumer(client: Mapping[str, str]) -> Consumer:
-    """A consumer that is told what to read, and commits nothing."""
-    try:
-        from confluent_kafka import Consumer
-    except ImportError:
-        raise missing_client() from None
-    settings = {
-        "group.id": "tidemill",  # never joined: partitions are assigned, offsets are ours
-        "enable.auto.commit": "false",
-        "enable.auto.offset.store": "false",
-        "auto.offset.reset": "error",
-        "enable.partition.eof": "true",
-        "isolation.level": "read_committed",
-        "fetch.wait.max.ms": "50",
-        "queued.min.messages": str(_AHEAD),
-        "queued.max.messages.kbytes": "65536",
-        "fetch.queue.backoff.ms": "5",  # by default a full queue is not looked at for a second
-    }
-    return Consumer(_quiet({**settings, **client}))
-
-
-def missing_client() -> ConfigError:
-    """What to install for live topics."""
-    return ConfigError(
-        "reading Kafka needs confluent-kafka, which is not installed",
-        fix="pip install 'tidemill[kafka]'",
-    )
+    def share(
+        self, start: Offset, end: Offset, tasks: int
+    ) -> tuple[PieceReader, list[list[Piece]]]:
+        """A range of offsets of each partition."""
+        begin = TopicPositions.from_json(start.positions)
+        until = TopicPositions.from_json(end.positions)
+        pieces = [
+            Piece((number, at, stop), start.frontier, end.frontier, stop - at)
+            for number, stop in until.offsets.items()
+            if stop > (at := begin[number])
+        ]
+        pieces.sort(key=lambda piece: piece.handle)
+        return KafkaReader(self.client, self.pin, self.schema), spread(pieces, tasks)

@@ -1,33 +1,32 @@
-"""Rows of a Kafka topic by exact offsets, as Arrow: what an executor does."""
+"""Read ranges of offsets of a Kafka topic as Arrow, on executors."""
 
 from __future__ import annotations
 
 import time
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidemill.connectors.logs.kafka.log import ANSWER, new_consumer, unreadable
-from tidemill.connectors.logs.shaping import shape_records
+from tidemill.connectors.logs.kafka.topic import ANSWER, new_consumer, unreadable
+from tidemill.connectors.logs.shaping import row_filter, shape_records
 from tidemill.errors import SourceError
 from tidemill.types import MILLISECOND
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, Message
 
-    from tidemill.connectors.archives.filtering import RowFilter
     from tidemill.connectors.pieces import Piece
-    from tidemill.planning.manifest import LivePin, SourcePin
+    from tidemill.planning.manifest import SourcePin
 
 _PATIENCE = 120.0
 """Seconds a reader waits for rows it knows to be there, before its task fails."""
 _LONGEST = 900.0
-"""The same while no broker answers."""
+"""Seconds that a reader waits while no broker answers."""
 _SILENCE = 5.0
 """Seconds without a row after which a reader asks whether the topic is still there."""
 _CHUNK = 10_000
@@ -68,7 +67,7 @@ class _Taken:
 
 
 class _Silence:
-    """How long a log gives nothing, and whether that is because it is away."""
+    """How long a topic has given no rows, and for how long of that no broker answered."""
 
     def __init__(self) -> None:
         self._heard = self._away = self._asked = time.monotonic()
@@ -96,35 +95,20 @@ class _Silence:
 class KafkaReader:
     """Reads offset ranges of a topic as Arrow; travels to executors."""
 
-    def __init__(
-        self, client: Mapping[str, str], pin: SourcePin, live: LivePin, schema: pa.Schema
-    ) -> None:
+    def __init__(self, client: Mapping[str, str], pin: SourcePin, schema: pa.Schema) -> None:
         """``schema`` is the source's: what a record lacks of it is null."""
-        self.client = dict(client)
-        self.pin = pin
-        self.live = live
-        self.full = schema
-
-    def schema(self) -> pa.Schema:
-        """All columns of the source."""
-        return self.full
+        assert pin.live is not None
+        self.client, self.pin, self.schema = dict(client), pin, schema
+        self.topic = pin.live.location
 
     def read(self, piece: Piece, columns: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
         """The rows of one range of one partition, in the log's order."""
         partition, start, end = piece.handle
         newest = -(2**62)
-        keep = self._filter()
-        wanted = columns if keep is None else tuple(dict.fromkeys((*columns, *keep.columns)))
+        wanted, keep = row_filter(self.pin, self.schema, columns)
         for taken in self._take(partition, start, end):
             batch, newest = self._shape(taken, partition, newest, wanted)
-            yield batch if keep is None else keep(batch).select(columns)
-
-    def _filter(self) -> RowFilter | None:
-        if self.pin.where is None:
-            return None
-        from tidemill.connectors.archives.filtering import RowFilter
-
-        return RowFilter(self.full, self.pin.where, f"stream {self.pin.stream}")
+            yield keep(batch)
 
     def _take(self, partition: int, start: int, end: int) -> Iterator[_Taken]:
         """Messages of ``[start, end)``, some thousands at a time.
@@ -135,7 +119,7 @@ class KafkaReader:
         from confluent_kafka import TopicPartition
 
         consumer = _consumer_of(tuple(sorted(self.client.items())))
-        here = TopicPartition(self.live.location, partition, start)
+        here = TopicPartition(self.topic, partition, start)
         consumer.assign([here])
         taken, place, silence = _Taken(), start, _Silence()
         try:
@@ -152,7 +136,7 @@ class KafkaReader:
                     raise SourceError(
                         f"partition {partition} gives no rows before offset {end}, for "
                         f"{silence.seconds:.0f} s",
-                        where=f"topic {self.live.location}",
+                        where=f"topic {self.topic}",
                         fix="check the brokers, then 'tidemill resume'",
                     )
                 if taken.is_enough or (done and len(taken)):
@@ -162,17 +146,17 @@ class KafkaReader:
             consumer.unassign()
 
     def _is_there(self, consumer: Consumer) -> bool:
-        """Nothing comes: does a broker answer? A topic that is gone is not waited for."""
+        """Whether a broker answers, asked when no rows come. A topic that is gone is an error."""
         from confluent_kafka import KafkaError, KafkaException
 
         try:
-            known = consumer.list_topics(self.live.location, ANSWER).topics[self.live.location]
+            known = consumer.list_topics(self.topic, ANSWER).topics[self.topic]
         except KafkaException:
             return False
         if known.error is not None and known.error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
             raise SourceError(
                 "the topic was deleted while it was read",
-                where=f"topic {self.live.location}",
+                where=f"topic {self.topic}",
                 fix="start a new run; what is committed stays",
             )
         return True
@@ -199,12 +183,12 @@ class KafkaReader:
                 raise SourceError(
                     f"partition {partition} no longer has the offsets from {left[0]} on that were "
                     f"to be read, up to {left[1] - 1}: the topic's retention removed them",
-                    where=f"topic {self.live.location}",
+                    where=f"topic {self.topic}",
                     fix="go on from the archive with 'tidemill run --from', and raise retention.ms",
                     partition=partition,
                 )
             elif not error.retriable():
-                raise unreadable(self.live.location, partition, error)
+                raise unreadable(self.topic, partition, error)
         return False
 
     def _shape(
@@ -218,8 +202,8 @@ class KafkaReader:
         times = pa.array([newest, *taken.times], pa.int64())
         running = pc.cumulative_max(times).slice(1)
         batch = shape_records(
-            replace(self.pin, live=self.live),
-            self.full,
+            self.pin,
+            self.schema,
             columns,
             taken.values,
             pc.multiply(running, MILLISECOND),

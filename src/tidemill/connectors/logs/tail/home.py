@@ -8,23 +8,22 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from pydantic import Field
 
 from tidemill.config.section import Duration
-from tidemill.connectors.logs.contract import LogHome
+from tidemill.connectors.logs.contract import Json, Log, LogHome, LogSlices, SlicesPlace
 from tidemill.errors import PlanError
-from tidemill.planning.manifest import LivePin
+from tidemill.planning.manifest import LivePin, SourcePin
 from tidemill.types import micros_of
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
 
     from tidemill.config.loader import LoadedConfig
-    from tidemill.connectors.logs.contract import Json, Log, LogSlices, SlicesPlace
-    from tidemill.planning.manifest import SourcePin
 
 
 class IcebergLive(LogHome):
-    """The growing end of the archive's table: live without a log."""
+    """The growing end of the archive's table, for streams that have no log."""
 
     reads_archive: ClassVar[bool] = True
+    shown: ClassVar[str] = "the tail of {location}"
 
     type: Literal["iceberg"]
     tail: Literal[True] = Field(True, description="New snapshots as they come.")
@@ -49,7 +48,7 @@ class IcebergLive(LogHome):
 
     def open(self, loaded: LoadedConfig, pin: SourcePin, catalog: Catalog | None = None) -> Log:
         """The table as the driver sees it."""
-        from tidemill.connectors.logs.tail.planning import TailLog
+        from tidemill.connectors.logs.tail.log import TailLog
         from tidemill.iceberg.catalog import open_catalog
 
         return TailLog(pin, lambda: open_catalog(loaded) if catalog is None else catalog)
@@ -57,17 +56,11 @@ class IcebergLive(LogHome):
     @classmethod
     def slices(cls, place: SlicesPlace) -> LogSlices:
         """The table's slices."""
-        from tidemill.connectors.logs.tail.slices import TailSlices
+        from tidemill.connectors.logs.tail.log import TailSlices
 
         return TailSlices(place)
 
     @classmethod
-    def show(cls, pin: LivePin) -> str:
-        """The table."""
-        return f"the tail of {pin.location}"
-
-    @classmethod
     def recovered(cls, positions: Json | None) -> Json | None:
-        """What follows the lost run's end is in the table, as history."""
-        del positions
+        """Nowhere: what follows the lost run's end is in the table, and is read as history."""
         return None

@@ -23,16 +23,8 @@ from tidemill.archive.progress import (
     to_summary,
 )
 from tidemill.connectors.sinks.iceberg.layout import fit_layout
-from tidemill.connectors.sinks.iceberg.snapshot_expiry import Wastebook, tidy
-from tidemill.connectors.sinks.iceberg.tables import keep_old_metadata
-from tidemill.connectors.sinks.stamp import (
-    BatchStamp,
-    committed_batch,
-    holds,
-    is_repeat,
-    property_name,
-    read_stamp,
-)
+from tidemill.connectors.sinks.iceberg.snapshot_expiry import RUN_IN_SUMMARY, Wastebook, tidy
+from tidemill.connectors.sinks.stamp import BatchStamp, holds, is_repeat, read_stamp
 from tidemill.errors import SinkError
 
 if TYPE_CHECKING:
@@ -41,15 +33,6 @@ if TYPE_CHECKING:
     from pyiceberg.table import Table
     from pyiceberg.table.metadata import TableMetadata
 
-__all__ = [
-    "BatchStamp",
-    "Known",
-    "LogProgress",
-    "commit_files",
-    "committed_batch",
-    "property_name",
-    "read_stamp",
-]
 _LOG = logging.getLogger(__name__)
 _FOR_OUR_COMMITS = {
     "commit.manifest-merge.enabled": "true",
@@ -59,7 +42,6 @@ _FOR_OUR_COMMITS = {
 """Laid over the loaded metadata, not written to the table: manifests are merged as we go, so that a
 commit reads and writes a short list however many came before."""
 _TRIES = 60
-RUN_IN_SUMMARY = "tidemill.run"
 
 
 @dataclass(frozen=True)
@@ -122,7 +104,7 @@ def _try_commit(
     followed: LogProgress | None,
     waste: Wastebook | None,
 ) -> bool:
-    """One attempt against the loaded metadata. False: look again."""
+    """Make one attempt against the loaded metadata; False if the table must be loaded again."""
     from tidemill.iceberg.transaction import SteadyTransaction, try_commit
 
     if followed is not None:
@@ -130,7 +112,7 @@ def _try_commit(
     table.metadata.properties.update(_FOR_OUR_COMMITS)
     transaction = SteadyTransaction(table)
     summary = {RUN_IN_SUMMARY: stamp.run}
-    properties = {**stamp.as_property(files), **keep_old_metadata(table.metadata)}
+    properties = stamp.as_property(files)
     if followed is not None:
         summary |= to_summary(followed.reached)
         properties |= carried(table.metadata, followed.gaps) if followed.gaps else {}
@@ -147,17 +129,13 @@ def _try_commit(
             where=f"table {'.'.join(table.name())}",
             fix="free space or give write permission, then 'tidemill resume'",
         ) from None
-    if landed:
-        _tidy(table, stamp.run, transaction.dropped, waste)
-    return bool(landed)
-
-
-def _tidy(table: Table, run: str, dropped: list[str], waste: Wastebook | None) -> None:
-    """The batch is in: what cannot be cleared away now must not stop the run."""
+    if not landed:
+        return False
     try:
-        tidy(table, run, dropped, waste)
-    except OSError as error:
+        tidy(table, stamp.run, transaction.dropped, waste)
+    except OSError as error:  # the batch is in: what cannot be cleared away must not stop the run
         _LOG.warning("old metadata of %s is not cleared away: %s", ".".join(table.name()), error)
+    return True
 
 
 def _require_alone(table: Table, followed: LogProgress) -> None:
@@ -200,7 +178,7 @@ def _named(reached: dict[int, ArchiveProgress]) -> str:
 
 
 def _settle(table: Table, stamp: BatchStamp, files: Sequence[DataFile]) -> bool:
-    """The batch is in the table. Did these files come with it? If not, they are waste."""
+    """The batch is in the table: delete these files, unless it is they that came with it."""
     if holds(table.metadata.properties, stamp.run, files):
         return True
     for file in files:

@@ -37,7 +37,7 @@ class Vending:
 
     @classmethod
     def of(cls, table: Table) -> Vending | None:
-        """Driver: of a table whose catalog adds something to what the YAML says; else None."""
+        """Driver: where to renew them; None if the catalog adds nothing to what the YAML says."""
         known = {**table.catalog.properties, **table.metadata.properties}
         given = {key for key, value in table.io.properties.items() if known.get(key) != value}
         if not given:
@@ -46,10 +46,10 @@ class Vending:
         return cls(".".join(table.name()), time.time(), catalog.name, dict(catalog.properties))
 
     def renew(self, io: FileIO) -> FileIO:
-        """Executor: the table's files with credentials that are not old; ``io`` were the first.
+        """Executor: the table's files with fresh credentials; ``io`` has those of the run's start.
 
-        A catalog that does not answer is asked again later: those at hand may well hold that long,
-        and if they do not, the storage says so.
+        A catalog that does not answer is asked again later: the credentials at hand may well hold
+        that long, and if they do not, the storage says so.
         """
         key = (self.table, self.catalog, *(f"{k}={v}" for k, v in sorted(self.properties.items())))
         at, newest = _RENEWED.get(key, (self.since, io))

@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 def fit_layout(
     table: Table, files: Sequence[DataFile], written: TableMetadata | None
 ) -> TableMetadata:
-    """The loaded metadata, to commit files against that were written with other metadata.
+    """The loaded metadata, fit for a commit of files that were written with older metadata.
 
-    It says that the files' partitioning is the table's, so that their manifest gets it; only what
-    is added to the table is sent to the catalog. Cheap where nothing has changed.
+    It names the files' partitioning as the table's own, so that their manifest gets it; the catalog
+    is only sent what the commit adds. Where nothing has changed this costs nothing.
     """
     now, where = table.metadata, f"table {'.'.join(table.name())}"
     if written is not None and written.table_uuid != now.table_uuid:
@@ -50,7 +50,7 @@ def fit_layout(
 
 
 def _require_columns(written: Schema, now: Schema, where: str) -> None:
-    """Columns are known by their ids: one that was renamed is there, a new one may be null."""
+    """Raise SinkError for a column that was dropped or made required; ids tell renamed ones."""
     from pyiceberg.schema import index_by_id
 
     ours, theirs = index_by_id(written), index_by_id(now)

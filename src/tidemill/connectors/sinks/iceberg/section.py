@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field, field_validator
 
@@ -23,6 +23,8 @@ class IcebergSink(SinkSection):
     partition_by: Literal["hour", "day", "none"] = Field(
         "day", description="How the table is partitioned by its time."
     )
+
+    is_readable: ClassVar[bool] = True
 
     @field_validator("table")
     @classmethod

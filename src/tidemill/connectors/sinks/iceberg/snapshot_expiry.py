@@ -1,14 +1,14 @@
-"""Keep a table's metadata small while a run commits to it, and let nobody's reading fail by it.
+"""Keep a table's metadata small while a run commits to it, without disturbing readers.
 
-A run at a trigger of a second makes thousands of snapshots an hour. Its own old ones are taken out
-of the metadata as it goes, all but a few. Their files stay for as long as `keep_snapshots:` says:
-whoever loaded the table before goes on reading it. Until then a list of them is kept (`Wastebook`).
+A run at a trigger of a second makes thousands of snapshots an hour. The run takes its own old ones
+out of the metadata, all but a few. Their files stay for as long as `keep_snapshots:` says, so that
+whoever loaded the table before can go on reading it. `Wastebook` lists them until then.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pyiceberg.table.metadata import TableMetadata
     from pyiceberg.table.snapshots import Snapshot
 
+RUN_IN_SUMMARY = "tidemill.run"
 KEEP_SNAPSHOTS = timedelta(hours=6)
 _NEWEST = 5
 _ROUND = 10
@@ -51,7 +52,7 @@ class Wastebook:
         return cls(home / "waste" / table, run, keep)
 
     def add(self, paths: Iterable[str], now: int) -> None:
-        """Note files; from now (ms) on nobody can come upon them who does not know them yet."""
+        """Note files that no new reader can find from now (ms) on."""
         text = "".join(f"{path}\n" for path in paths)
         if text:
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -79,10 +80,10 @@ def _minute(page: Path) -> int:
 
 
 def tidy(table: Table, run: str, dropped: Iterable[str], book: Wastebook | None) -> None:
-    """After a commit, with the table as it is then: note what it dropped; now and then expire.
+    """After a commit: note the files that it dropped, and now and then expire snapshots.
 
-    Without a list nothing is deleted. Losing against another writer is fine: the next round does
-    it.
+    ``table`` is as the commit left it. Without a list nothing is deleted. If another writer is
+    faster, the next round does it.
     """
     now = time.time_ns() // 1_000_000
     if book is not None:
@@ -106,19 +107,20 @@ def _expire(table: Table, doomed: list[Snapshot]) -> set[str]:
     transaction = stage_removal(table, doomed)
     if not try_commit(transaction):
         return set()
-    found = {manifest.manifest_path for each in doomed for manifest in each.manifests(table.io)}
-    found |= {each.manifest_list for each in doomed}
-    return (found | {*transaction.dropped}) - _named(table)
+    return ({*_files_of(table, doomed), *transaction.dropped}) - _named(table)
 
 
 def _named(table: Table) -> set[str]:
     """All metadata files that the table's metadata names."""
-    metadata = table.metadata
-    found = {m.manifest_path for each in metadata.snapshots for m in each.manifests(table.io)}
-    found |= {each.manifest_list for each in metadata.snapshots}
-    return (
-        found | {each.metadata_file for each in metadata.metadata_log} | {table.metadata_location}
-    )
+    old = [each.metadata_file for each in table.metadata.metadata_log]
+    return {*_files_of(table, table.metadata.snapshots), *old, table.metadata_location}
+
+
+def _files_of(table: Table, snapshots: Iterable[Snapshot]) -> Iterator[str]:
+    """Manifest lists and manifests of snapshots."""
+    for snapshot in snapshots:
+        yield snapshot.manifest_list
+        yield from (manifest.manifest_path for manifest in snapshot.manifests(table.io))
 
 
 def old_snapshots(metadata: TableMetadata, run: str, now: int, keep: timedelta) -> list[Snapshot]:
@@ -128,7 +130,7 @@ def old_snapshots(metadata: TableMetadata, run: str, now: int, keep: timedelta) 
     still go back in time, in steps. A kept snapshot that does not say itself how far an archive is
     keeps its ancestors up to the one that does.
     """
-    own = [each for each in metadata.snapshots if _run_of(each) == run]
+    own = [each for each in metadata.snapshots if run_of(each) == run]
     if len(own) < _NEWEST + _ROUND:
         return []
     own.sort(key=lambda each: each.sequence_number or 0)
@@ -145,6 +147,7 @@ def old_snapshots(metadata: TableMetadata, run: str, now: int, keep: timedelta) 
     return [each for each in own if each.snapshot_id not in kept]
 
 
-def _run_of(snapshot: Snapshot) -> str | None:
+def run_of(snapshot: Snapshot) -> str | None:
+    """The run that has committed a snapshot; None: it was somebody else."""
     summary = snapshot.summary
-    return None if summary is None else summary.additional_properties.get("tidemill.run")
+    return None if summary is None else summary.additional_properties.get(RUN_IN_SUMMARY)

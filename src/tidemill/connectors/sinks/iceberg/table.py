@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import pickle
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from tidemill.archive.progress import name_of, read_progress
 from tidemill.connectors.archives.opening import archive_of
 from tidemill.connectors.sinks.contract import LastCommit, Sink, SinkRun, arrow_schema
-from tidemill.connectors.sinks.iceberg.commit import RUN_IN_SUMMARY, Known, commit_files
+from tidemill.connectors.sinks.iceberg.commit import Known, commit_files
 from tidemill.connectors.sinks.iceberg.section import table_pin
-from tidemill.connectors.sinks.iceberg.snapshot_expiry import Wastebook
+from tidemill.connectors.sinks.iceberg.snapshot_expiry import Wastebook, run_of
 from tidemill.connectors.sinks.iceberg.tables import ensure_table
 from tidemill.connectors.sinks.stamp import read_stamps
 from tidemill.connectors.sinks.writing import Target, write_files
@@ -21,6 +21,7 @@ from tidemill.rows.verdict import SIDE_SCHEMA
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyiceberg.expressions import BooleanExpression
     from pyiceberg.manifest import DataFile
     from pyiceberg.table import Table
 
@@ -47,10 +48,10 @@ class IcebergTable(Sink):
             self.pin.time,
             self.pin.own["partition_by"],
             region=self.pin.own["region"],
-            grows=not self.run.manifest.code,
+            grows=not self.run.manifest.code.is_there,
         )
         order = tuple(self.pin.own["order"])
-        self._target = Target.of(table, self.pin.time, self.run.manifest.output, order)
+        self._target = Target.of(table, self.pin.time, self.run.manifest.times.output, order)
         self.at_start = at_start
 
     def schema(self) -> pa.Schema:
@@ -83,26 +84,43 @@ class IcebergTable(Sink):
                 self.destination().io.delete(file.file_path)
 
     def stamps(self) -> Mapping[str, LastCommit]:
-        """Of every run whose stamp is a property of the table."""
+        """Stamps are properties of the table; the time is that of the run's newest snapshot."""
         table = self.existing()
         if table is None:
             return {}
         times: dict[str, int] = {}
         for snapshot in table.metadata.snapshots:
-            told = snapshot.summary.additional_properties if snapshot.summary else {}
-            if RUN_IN_SUMMARY in told:
-                run = told[RUN_IN_SUMMARY]
+            run = run_of(snapshot)
+            if run is not None:
                 times[run] = max(snapshot.timestamp_ms, times.get(run, 0))
         found = read_stamps(table.metadata.properties)
         return {run: LastCommit(stamp, times.get(run, 0)) for run, stamp in found.items()}
 
     def rows_in(self, span: tuple[int, int]) -> int:
-        """Known from metadata, unless a file only straddles the span."""
+        """Metadata tells it; one column is read where a file only straddles the span."""
         table = self.existing()
         return 0 if table is None else count_rows(table, self.pin.time, span)
 
+    def scan(
+        self, columns: Sequence[str], span: tuple[int, int] | None
+    ) -> Iterator[pa.RecordBatch]:
+        """File by file, with what deletes and the schema of today make of it."""
+        from pyiceberg.expressions import AlwaysTrue
+
+        table = self.existing()
+        if table is None:
+            return
+        time = self.pin.time
+        kept = AlwaysTrue() if time is None or span is None else times_in(time, span)
+        with table.scan(kept, selected_fields=tuple(columns)).to_arrow_batch_reader() as found:
+            yield from found
+
+    def read(self) -> pa.Table:
+        """The rows of the current snapshot."""
+        return self.run.catalog.load_table(self.place).scan().to_arrow()
+
     def require_apart(self, sources: Mapping[str, SourcePin]) -> None:
-        """A source's table may be known to the catalog by another name."""
+        """Compare ids, because the catalog may know a source's table by another name, too."""
         table = self.existing()
         if table is None:
             return
@@ -138,20 +156,15 @@ class SideTable(IcebergTable):
     """The table of a run's late or dead rows, which the driver writes itself."""
 
     def __init__(self, run: SinkRun, name: str) -> None:
-        """Always a table of the catalog, whatever the outputs are."""
-        super().__init__(run, table_pin(name, ""))
+        """A table of the catalog, whatever the outputs are; its rows go by their ingest time."""
+        super().__init__(run, table_pin(name, "", "ingest_time"))
 
     def schema(self) -> pa.Schema:
-        """As side files have them."""
+        """The columns of side files."""
         return SIDE_SCHEMA
 
-    def rows_in(self, span: tuple[int, int]) -> int:
-        """Late and dead rows belong to a span by their ingest time."""
-        table = self.existing()
-        return 0 if table is None else count_rows(table, "ingest_time", span)
-
     def append(self, stamp: BatchStamp, rows: pa.Table) -> None:
-        """Write the rows and commit them; none commit nothing."""
+        """Write the rows and commit them; without rows there is no commit."""
         if len(rows):
             table = self.run.catalog.load_table(self.place)
             self._target = Target.of(table, None, None)
@@ -160,18 +173,18 @@ class SideTable(IcebergTable):
 
 def open_sides(run: SinkRun) -> dict[str, SideTable]:
     """The tables of a run's late and dead rows, by name; an archive's run has none."""
-    names = (run.manifest.late_table, run.manifest.dead_table)
+    names = (run.manifest.outputs.late_table, run.manifest.outputs.dead_table)
     return {name: SideTable(run, name) for name in names if name}
 
 
 def files_of(written: Sequence[bytes]) -> list[DataFile]:
-    """The descriptions of data files, from Spark's own channel between task and driver."""
+    """Data files as tasks described them; the bytes come through Spark, never from a disk."""
     files: list[DataFile] = [pickle.loads(each) for each in written]
     return sorted(files, key=lambda file: str(file.file_path))
 
 
 def require_outside(location: str, what: str, sources: Mapping[str, SourcePin]) -> None:
-    """No table may be written inside of a folder that is read."""
+    """Raise PlanError if a table would be written into a folder that a source reads."""
     for pin in sources.values():
         if pin.archive is not None and archive_of(pin.archive).covers(pin.archive, location):
             raise PlanError(
@@ -183,11 +196,11 @@ def require_outside(location: str, what: str, sources: Mapping[str, SourcePin]) 
 
 
 def count_rows(table: Table, time: str | None, span: tuple[int, int]) -> int:
-    """How many rows the files have that hold rows of the range: 0 only if there is none.
+    """The rows of all files that hold a row of the range; 0 only if no row is of the range.
 
-    Without ``time`` it is every row. Known from metadata, unless a file only straddles the range.
+    Without ``time`` all rows count. Metadata tells it, unless a file only straddles the range.
     """
-    from pyiceberg.expressions import AlwaysTrue, And, GreaterThanOrEqual, LessThan
+    from pyiceberg.expressions import AlwaysTrue
 
     if table.metadata.current_snapshot_id is None:
         return 0
@@ -196,12 +209,17 @@ def count_rows(table: Table, time: str | None, span: tuple[int, int]) -> int:
     if time is None:
         scan = table.scan(AlwaysTrue())
         return sum(task.file.record_count for task in scan.plan_files())
-    asked = And(
-        GreaterThanOrEqual(term=time, value=span[0]), LessThan(term=time, value=span[1])
-    )  # µs, for times with and without a zone
-    scan = table.scan(asked, selected_fields=(time,), limit=1)
+    scan = table.scan(times_in(time, span), selected_fields=(time,), limit=1)
     rows = sum(task.file.record_count for task in scan.plan_files())
     return rows if rows and len(scan.to_arrow()) else 0
+
+
+def times_in(time: str, span: tuple[int, int]) -> BooleanExpression:
+    """The rows whose time is in the span (µs); times may have a zone or none."""
+    from pyiceberg.expressions import And, GreaterThanOrEqual, LessThan
+
+    low, high = span
+    return And(GreaterThanOrEqual(term=time, value=low), LessThan(term=time, value=high))
 
 
 def _has_times(table: Table, column: str) -> bool:

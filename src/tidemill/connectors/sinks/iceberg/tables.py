@@ -11,31 +11,21 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyiceberg.catalog import Catalog
     from pyiceberg.table import Table
-    from pyiceberg.table.metadata import TableMetadata
 
 _DICTIONARY = 256 * 1024
 """More bytes are spent on ids in vain, at twice the time."""
 _ROW_GROUP = 128 * 1024
 """Rows: a slice or a task that ends within a file decodes little of what it does not take."""
-_VERSIONS = "write.metadata.previous-versions-max"
 PROPERTIES = {
     "format-version": "2",
     "write.parquet.compression-codec": "zstd",
     "write.parquet.dict-size-bytes": str(_DICTIONARY),
     "write.parquet.row-group-limit": str(_ROW_GROUP),
     "write.metadata.delete-after-commit.enabled": "false",
-    _VERSIONS: "5",
+    "write.metadata.previous-versions-max": "5",
 }
 """Commits must stay cheap however many there are: the metadata names few of its own old versions.
 Their files are not deleted at once, because readers may hold them (``snapshot_expiry.py``)."""
-
-
-def keep_old_metadata(metadata: TableMetadata) -> dict[str, str]:
-    """What to change in a table that an earlier version of Tidemill made; empty for all others."""
-    delete, most = "write.metadata.delete-after-commit.enabled", _VERSIONS
-    found = metadata.properties
-    is_ours = found.get(delete) == "true" and found.get(most) == PROPERTIES[most]
-    return {delete: PROPERTIES[delete]} if is_ours else {}
 
 
 def ensure_table(
@@ -80,7 +70,7 @@ def ensure_table(
 
 
 def _grow(table: Table, schema: pa.Schema) -> None:
-    """Columns that the table lacks are added, optional; the others stay as they are."""
+    """Add the columns that the table lacks, as optional ones; the others stay as they are."""
     import pyarrow as pa
     from pyiceberg.io.pyarrow import _pyarrow_to_schema_without_ids
 
@@ -109,7 +99,7 @@ def _partition(table: Table, time: str | None, partition_by: str, region: str | 
 
 
 def _require_fit(table: Table, name: str, schema: pa.Schema) -> None:
-    """The pipeline's output must fit the table, before anything is computed."""
+    """Raise SinkError before anything is computed if the output does not fit the table."""
     from pyiceberg.io.pyarrow import (
         UnsupportedPyArrowTypeException,
         _check_pyarrow_schema_compatible,

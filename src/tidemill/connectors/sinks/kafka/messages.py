@@ -64,7 +64,7 @@ class MessageMaker:
             yield Message(key, value, digest, self._number(digest, hashed))
 
     def _keys(self, columns: Sequence[list[Any]], count: int) -> Iterator[bytes | None]:
-        """A single column's value as text, several as an object."""
+        """Keys: of one column the value as text, of several columns a JSON object."""
         if not columns:
             yield from [None] * count
         elif len(columns) == 1:
@@ -131,7 +131,7 @@ def plain(array: pa.Array, mend: bool = False) -> pa.Array:
 
 
 def _decimals(array: pa.Array) -> pa.Array:
-    """As people write them: Arrow would write 1E-10."""
+    """Decimals as people write them, where Arrow would write 1E-10."""
     text = array.cast(pa.string())
     if not pc.any(pc.match_substring(text, "E")).as_py():
         return text
@@ -183,7 +183,7 @@ def _has_floats(kind: pa.DataType) -> bool:
 
 
 def _spelled(value: Any) -> Any:
-    """Numbers that JSON lacks by their names, at every depth."""
+    """The value with names in place of numbers that JSON lacks, at every depth."""
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     if isinstance(value, dict):

@@ -1,7 +1,7 @@
 """Write a batch's output as messages, on executors: at least once, each with its row's id.
 
-A producer per process, idempotent, everything acknowledged before the task ends. When a batch runs
-again its messages are the same, with the same ids: :func:`drop_repeats` tells them apart.
+A process has one idempotent producer, and a task ends only when its messages are acknowledged. A
+batch that runs again sends the same messages with the same ids, which `drop_repeats` recognises.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class TopicTarget:
         return replace(self, batch=batch, is_silent=is_silent)
 
     def open(self, name: str) -> Opened:
-        """Connects with the first message, not before."""
+        """Begin without a connection; the first message opens it."""
         return _OpenTopic(self, name)
 
 
@@ -97,8 +97,8 @@ class _OpenTopic:
 class _Client:
     """A producer of this process, and what it said of failures."""
 
-    def __init__(self, target: TopicTarget) -> None:
-        self.topic, self.settings = target.topic, target.client
+    def __init__(self, target: TopicTarget, name: Any) -> None:
+        self.topic, self._name = target.topic, name
         self._keyed = bool(target.shape.key)
         self._away = ""
         self._failures: list[KafkaError] = []
@@ -107,7 +107,7 @@ class _Client:
         self._sent = 0
 
     def begin(self) -> None:
-        """A task begins. Rows without a key choose among the partitions there are now."""
+        """Begin a task; its rows without a key choose among the partitions of this moment."""
         self._failures, self._away = [], ""
         if not self._keyed:
             self._partitions = partition_count(self._producer, self.topic, lambda: self._away)
@@ -144,7 +144,6 @@ class _Client:
             raise self._failed(self._failures[0])
 
     def _told(self, error: KafkaError | None, message: Any) -> None:
-        del message
         if error is not None:
             self._failures.append(error)
 
@@ -152,9 +151,9 @@ class _Client:
         self._away = error.str()
 
     def _failed(self, error: KafkaError) -> SinkError:
-        """Nothing of a failed task may be sent later: the producer is emptied and let go."""
+        """Empty the producer and forget it, so that nothing of a failed task is sent later."""
         self._producer.purge(in_queue=True, in_flight=True, blocking=False)
-        _CLIENTS.pop(_name_of(self.topic, self._keyed, self.settings), None)
+        _CLIENTS.pop(self._name, None)
         heard = f" ({self._away})" if self._away and self._away not in error.str() else ""
         return SinkError(
             f"messages could not be delivered: {error.str()}{heard}",
@@ -167,14 +166,10 @@ _CLIENTS: dict[Any, _Client] = {}
 """A worker process runs many tasks; a producer's id and connections are worth keeping."""
 
 
-def _name_of(topic: str, keyed: bool, settings: Mapping[str, str]) -> Any:
-    return topic, keyed, tuple(sorted(settings.items()))
-
-
 def _client_of(target: TopicTarget) -> _Client:
-    name = _name_of(target.topic, bool(target.shape.key), target.client)
+    name = (target.topic, bool(target.shape.key), *sorted(target.client.items()))
     if name not in _CLIENTS:
-        _CLIENTS[name] = _Client(target)
+        _CLIENTS[name] = _Client(target, name)
     return _CLIENTS[name]
 
 
@@ -196,7 +191,7 @@ def _new_producer(client: Mapping[str, str], hear: Any) -> Producer:
 
 
 def require_topic(target: TopicTarget) -> None:
-    """Driver, before the run starts: the settings are right, the topic is there."""
+    """Driver, before the run starts: raise an error unless the topic is there and answers."""
     heard: list[str] = []
     producer = _new_producer(target.client, lambda error: heard.append(error.str()))
     partition_count(producer, target.topic, lambda: heard[-1] if heard else "")

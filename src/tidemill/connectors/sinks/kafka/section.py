@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from pydantic import Field, field_validator
 
 from tidemill.config.places import topic_places
-from tidemill.config.sink import Columns, Place, SinkSection
+from tidemill.config.section import Columns
+from tidemill.config.sink import Place, SinkSection
 from tidemill.errors import PlanError
 from tidemill.planning.messages import check_messages
 

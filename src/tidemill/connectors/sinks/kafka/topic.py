@@ -31,23 +31,23 @@ class KafkaTopic(Sink):
     keeps_stamps: ClassVar[bool] = False
 
     def __init__(self, run: SinkRun, pin: SinkPin, section: KafkaSink) -> None:
-        """The client's settings are the YAML's of now: they may hold secrets, no file has them."""
+        """Settings come from the YAML at each start: they may be secret, so no file keeps them."""
         self.place, self.shape = pin.place, MessageShape.of(pin)
         client = {**section.options, "bootstrap.servers": section.brokers}
-        kept = run.manifest.output
+        kept = run.manifest.times.output
         self.target = TopicTarget(pin.own["target"], self.shape, kept, client, run.run)
         self._note = SentNote(run.folder)
 
     def check(self) -> None:
-        """The settings are right, the topic is there: its owner makes it, with its partitions."""
+        """The topic must answer. Tidemill does not make it: its owner chooses the partitions."""
         require_topic(self.target)
 
     def destination(self, batch: int = -1) -> TopicTarget:
-        """The topic for one batch; of one that is in the topic already, tasks only count."""
+        """The topic for one batch; if its messages are all sent already, tasks only count rows."""
         return self.target.at(batch, self._note.sent() >= batch)
 
     def commit(self, stamp: BatchStamp, written: Sequence[bytes]) -> bool:
-        """The tasks of the batch have ended: its messages are in the run's topics."""
+        """Note that the messages are sent: the batch's tasks have ended, so they are."""
         return self._note.note(stamp.batch)
 
 
@@ -72,7 +72,7 @@ class SentNote:
             ) from None
 
     def note(self, batch: int) -> bool:
-        """Write down that a batch is sent; returns whether it was news."""
+        """Write down that a batch is sent; returns whether that was not known before."""
         if batch <= self.sent():
             return False
         self._file.write(json.dumps({"batch": batch}))

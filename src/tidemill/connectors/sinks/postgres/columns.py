@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
 
 import pyarrow as pa
+from psycopg import sql
 
 from tidemill.connectors.sinks.kafka.messages import values_of
 from tidemill.errors import SinkError
-
-if TYPE_CHECKING:
-    from psycopg.sql import Composed, Identifier
 
 _TYPES = {
     pa.bool_(): "boolean",
@@ -47,8 +45,12 @@ class Column(NamedTuple):
     is_required: bool  # a row must bring a value
 
 
-def column_type(name: str, kind: pa.DataType, place: str) -> str:
-    """The type of PostgreSQL for a column; nested ones are documents."""
+def column_types(schema: pa.Schema, place: str) -> dict[str, str]:
+    """The types of PostgreSQL for the columns of an output, by name; nested ones are documents."""
+    return {field.name: _column_type(field.name, field.type, place) for field in schema}
+
+
+def _column_type(name: str, kind: pa.DataType, place: str) -> str:
     if pa.types.is_timestamp(kind):
         return f"timestamp with{'' if kind.tz else 'out'} time zone"
     if pa.types.is_decimal(kind):
@@ -74,6 +76,20 @@ def fits(ours: str, theirs: str) -> bool:
     if mine:
         return theirs == "numeric"
     return ours == theirs or re.sub(r"\(\d+\)$", "", theirs) in _WIDER.get(ours, ())
+
+
+def misfits(ours: Mapping[str, str], theirs: Mapping[str, Column]) -> Iterator[tuple[str, str]]:
+    """Each column for which an output does not fit a table, and why."""
+    for name, kind in ours.items():
+        if name not in theirs:
+            yield name, f"the table has no column {name!r}"
+        elif not fits(kind, theirs[name].type):
+            found = theirs[name].type
+            yield name, f"the column {name!r} of the output is {kind}, that of the table {found}"
+    for name, column in theirs.items():
+        if column.is_required and name not in ours:
+            needs = f"the column {name!r} of the table must have a value"
+            yield name, f"{needs}, the output has no such column"
 
 
 def as_csv(rows: pa.Table) -> bytes:
@@ -104,20 +120,12 @@ def _as_text(column: pa.ChunkedArray) -> pa.ChunkedArray | pa.Array:
     return column
 
 
-def name_of(column: str) -> Identifier:
-    """A column's name as SQL."""
-    from psycopg import sql
-
-    return sql.Identifier(column)
-
-
-def names_of(columns: Iterable[str]) -> Composed:
+def names_of(columns: Iterable[str]) -> sql.Composed:
     """Names of columns as SQL, with commas."""
-    from psycopg import sql
-
     return sql.SQL(", ").join(map(sql.Identifier, columns))
 
 
-def quoted(name: str) -> str:
-    """A name as text that PostgreSQL reads as a name."""
-    return '"' + name.replace('"', '""') + '"'
+def defined(columns: Mapping[str, str]) -> sql.Composed:
+    """Columns by name and type, as CREATE TABLE has them."""
+    parts = [sql.SQL("{} {}").format(sql.Identifier(n), sql.SQL(t)) for n, t in columns.items()]
+    return sql.SQL(", ").join(parts)

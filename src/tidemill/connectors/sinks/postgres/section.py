@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 
 from tidemill.config.pins import SinkPin
-from tidemill.config.sink import Columns, Place, SinkSection
-from tidemill.errors import PlanError
+from tidemill.config.section import Columns
+from tidemill.config.sink import Place, SinkSection
+from tidemill.errors import ConfigError, PlanError
 
 if TYPE_CHECKING:
     from tidemill.connectors.sinks.contract import Sink, SinkRun
@@ -46,6 +48,8 @@ class PostgresSink(SinkSection):
         {}, description="Other connection parameters of libpq: `sslmode`, `sslrootcert`, …"
     )
 
+    is_readable: ClassVar[bool] = True
+
     @field_validator("table")
     @classmethod
     def _table_name(cls, value: str) -> str:
@@ -81,13 +85,13 @@ class PostgresSink(SinkSection):
         return {("postgres", *server, *target.split(".")): f"the table {target!r} of PostgreSQL"}
 
     def check_target(self, target: str) -> None:
-        """A table has a schema, and a name that PostgreSQL does not cut."""
+        """The name must have a schema, and be short enough for PostgreSQL."""
         wrong = wrong_name(target)
         if wrong is not None:
             raise PlanError(f"the table {target} {wrong}", fix="name another: --into SCHEMA.TABLE")
 
     def check_output(self, output: str, schema: str, where: str) -> None:
-        """PostgreSQL tells columns apart by names of a limited length."""
+        """Names of columns must be short enough for PostgreSQL, which would cut them."""
         for found in json.loads(schema)["fields"]:
             if len(found["name"].encode()) > _LONGEST:
                 raise PlanError(
@@ -97,8 +101,17 @@ class PostgresSink(SinkSection):
                     fix="rename it in the pipeline",
                 )
 
+    def risks(self, output: str) -> Iterable[str]:
+        """Without a time the batch decides which row of a key stays, and batches are slices."""
+        if self.mode == "upsert" and self.time is None:
+            yield (
+                f"the sink {output!r} keeps one row for each key and names no time, so the row of "
+                "the last batch stays: another slicing, or live, can leave other rows; name its "
+                "time, and the row with the latest time stays"
+            )
+
     def pin(self, schema: str, target: str) -> SinkPin:
-        """The table and how rows get in; how the server is reached may be secret."""
+        """The pin has the table and the mode, but not the server, which may be secret."""
         self.check_target(target)
         own = {"table": target, "mode": self.mode}
         place = f"postgres:{target}"
@@ -107,8 +120,13 @@ class PostgresSink(SinkSection):
     @classmethod
     def open(cls, run: SinkRun, name: str, pin: SinkPin) -> Sink:
         """Driver: the table of a pin, on the server that the YAML names now."""
-        from tidemill.connectors.sinks.postgres.table import PostgresTable
-
+        try:
+            from tidemill.connectors.sinks.postgres.table import PostgresTable
+        except ModuleNotFoundError:
+            raise ConfigError(
+                "writing to PostgreSQL needs psycopg, which is not installed",
+                fix="pip install 'tidemill[postgres]'",
+            ) from None
         return PostgresTable(run, pin, run.section(name, cls))
 
     def connection(self) -> dict[str, str]:

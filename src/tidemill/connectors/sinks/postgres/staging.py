@@ -1,7 +1,8 @@
 """A task's rows on their way into PostgreSQL: copied into a staging table of the task's own.
 
-The table is made, filled and committed by the task in one transaction: an attempt that dies leaves
-nothing. What an attempt leaves that was finished in vain, the next commit or start drops.
+The task makes, fills and commits the table in one transaction, so an attempt that dies leaves
+nothing. A table that nobody merged, because Spark took another attempt, is dropped by the next
+commit or start.
 """
 
 from __future__ import annotations
@@ -13,13 +14,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from psycopg import Connection, Error, connect, errors, sql
+
 from tidemill.connectors.sinks.contract import ROW, Opened, result
-from tidemill.connectors.sinks.postgres.columns import as_csv, names_of
-from tidemill.errors import ConfigError, SinkError
+from tidemill.connectors.sinks.postgres.columns import as_csv, defined, names_of
+from tidemill.errors import SinkError
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from psycopg import Connection, Error
 
 
 @dataclass(frozen=True)
@@ -43,7 +45,7 @@ class PostgresTarget:
     client: Mapping[str, str] = field(repr=False)  # holds the password
 
     def open(self, name: str) -> Opened:
-        """Connects with the first row, not before."""
+        """Begin without a connection; the first rows open it."""
         return _OpenStage(self, name)
 
 
@@ -53,6 +55,7 @@ class _OpenStage:
     def __init__(self, target: PostgresTarget, name: str) -> None:
         self._target, self._name = target, name
         self._stage = f"{target.prefix}{uuid.uuid4().hex[:16]}"
+        self._table = sql.Identifier(target.schema, self._stage)
         self._connection: Connection[Any] | None = None
         self._rows = 0
 
@@ -62,7 +65,9 @@ class _OpenStage:
         text = as_csv(rows)
         with self._worded():
             connection = self._connection or self._begin()
-            with connection.cursor().copy(self._copy(rows.schema.names)) as copy:
+            into = sql.SQL("COPY {} ({}) FROM STDIN (FORMAT csv)")
+            names = names_of(rows.schema.names)
+            with connection.cursor().copy(into.format(self._table, names)) as copy:
                 copy.write(text)
         self._rows += rows.num_rows
         yield from ()
@@ -79,34 +84,14 @@ class _OpenStage:
         yield result(self._name, told, self._rows, 0)
 
     def _begin(self) -> Connection[Any]:
-        from psycopg import sql
-
-        target = self._target
-        self._connection = connect(target.client)
-        columns = sql.SQL(", ").join(
-            sql.SQL("{} {}").format(sql.Identifier(name), sql.SQL(kind))
-            for name, kind in target.columns.items()
-        )
+        self._connection = connect(**self._target.client)  # type: ignore[arg-type]
         make = sql.SQL("CREATE UNLOGGED TABLE {} ({})")
-        self._connection.execute(make.format(self._table(), columns))
+        self._connection.execute(make.format(self._table, defined(self._target.columns)))
         return self._connection
-
-    def _table(self) -> Any:
-        from psycopg import sql
-
-        return sql.Identifier(self._target.schema, self._stage)
-
-    def _copy(self, columns: list[str]) -> Any:
-        from psycopg import sql
-
-        text = sql.SQL("COPY {} ({}) FROM STDIN (FORMAT csv)")
-        return text.format(self._table(), names_of(columns))
 
     @contextlib.contextmanager
     def _worded(self) -> Iterator[None]:
-        """Errors in our words; a transaction that failed is given up at once."""
-        from psycopg import Error
-
+        """Put errors into our words, and close the connection: a failed transaction is lost."""
         try:
             yield
         except Error as error:
@@ -115,28 +100,8 @@ class _OpenStage:
             raise in_our_words(error, self._target.place, self._target.schema) from None
 
 
-def require_client() -> None:
-    """The extra is installed."""
-    try:
-        import psycopg  # noqa: F401
-    except ImportError:
-        raise ConfigError(
-            "writing to PostgreSQL needs psycopg, which is not installed",
-            fix="pip install 'tidemill[postgres]'",
-        ) from None
-
-
-def connect(client: Mapping[str, str]) -> Connection[Any]:
-    """A connection of its own; raises psycopg's errors."""
-    from psycopg import connect
-
-    return connect(**client)  # type: ignore[arg-type]
-
-
 def in_our_words(error: Error, place: str, schema: str, batch: int | None = None) -> SinkError:
     """What PostgreSQL said, without the statement, and what to do next."""
-    from psycopg import errors
-
     said = error.diag.message_primary or str(error).strip().splitlines()[-1]
     column = f" (column {error.diag.column_name})" if error.diag.column_name else ""
     detail = f": {error.diag.message_detail}" if error.diag.message_detail else ""

@@ -14,34 +14,28 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+from psycopg import Connection, Error, OperationalError, connect, sql
+
 from tidemill.connectors.sinks.contract import LastCommit, Sink, SinkRun, arrow_schema
 from tidemill.connectors.sinks.postgres.columns import (
     Column,
-    column_type,
-    fits,
-    name_of,
+    column_types,
+    defined,
+    misfits,
     names_of,
-    quoted,
 )
-from tidemill.connectors.sinks.postgres.staging import (
-    PostgresTarget,
-    Stage,
-    connect,
-    in_our_words,
-    require_client,
-)
-from tidemill.connectors.sinks.stamp import BatchStamp, is_repeat
+from tidemill.connectors.sinks.postgres.staging import PostgresTarget, Stage, in_our_words
+from tidemill.connectors.sinks.stamp import BatchStamp, digest, is_repeat
 from tidemill.errors import SinkError
 from tidemill.types import from_micros
 
 if TYPE_CHECKING:
-    from psycopg import Connection
-    from psycopg.sql import Composed, Identifier
-
     from tidemill.config.pins import SinkPin
     from tidemill.connectors.sinks.postgres.section import PostgresSink
 
 _STAMPS = "tidemill_stamps"
+_FETCHED = 20_000
 _TRIES = 6
 """Attempts of a commit while the server goes away, or others hold what it needs."""
 
@@ -51,26 +45,22 @@ class PostgresTable(Sink):
 
     def __init__(self, run: SinkRun, pin: SinkPin, section: PostgresSink) -> None:
         """Nothing is opened yet."""
-        require_client()
         self.run, self.pin, self.place = run, pin, pin.place
         self._schema, self._table = pin.own["table"].split(".")
         self._upserts = pin.own["mode"] == "upsert"
-        self._client = section.connection()
+        self._client: dict[str, Any] = section.connection()
         self._target: PostgresTarget | None = None
         told = hashlib.sha256(f"{run.run}\n{pin.own['table']}".encode()).hexdigest()
         self._prefix = f"tidemill_stage_{told[:12]}_"
 
     def check(self) -> None:
-        """The server answers, and lets the user in."""
+        """Connect once: the server must answer and let the user in."""
         with self._connected():
             pass
 
     def prepare(self, at_start: BatchStamp | None) -> None:
         """Make schema, table and stamps; check the columns; drop what dead attempts left."""
-        schema = arrow_schema(self.pin)
-        columns = {
-            name: column_type(name, schema.field(name).type, self.place) for name in schema.names
-        }
+        columns = column_types(arrow_schema(self.pin), self.place)
         with self._connected() as connection, connection.transaction():
             self._lock(connection, _STAMPS)
             self._make(connection, columns)
@@ -79,7 +69,7 @@ class PostgresTable(Sink):
                 self._check_unique(connection)
             self._drop_stages(connection)
         self.at_start = at_start
-        kept = self.run.manifest.output
+        kept = self.run.manifest.times.output
         self._target = PostgresTarget(
             self.place, self._schema, self._prefix, columns, self.pin.time, kept, self._client
         )
@@ -91,8 +81,6 @@ class PostgresTable(Sink):
 
     def commit(self, stamp: BatchStamp, written: Sequence[bytes]) -> bool:
         """Merge, stamp and clear away in one transaction; an unknown result is looked up."""
-        from psycopg import Error, OperationalError
-
         stages = [Stage(**json.loads(each)) for each in written]
         if not stages:
             return False
@@ -108,10 +96,9 @@ class PostgresTable(Sink):
         raise AssertionError  # the last attempt returns or raises
 
     def _commit_once(self, stamp: BatchStamp, stages: Sequence[Stage]) -> bool:
-        """Raises psycopg's errors: the caller decides whether to look again."""
-        names = ",".join(sorted(stage.name for stage in stages))
-        told = {"stages": hashlib.sha256(names.encode()).hexdigest()[:16]}
-        with connect(self._client) as connection, connection.transaction():
+        """One attempt. It raises psycopg's errors: the caller decides whether to try again."""
+        told = {"stages": digest(stage.name for stage in stages)}
+        with connect(**self._client) as connection, connection.transaction():
             self._lock(connection, stamp.run)
             found = self._read_stamp(connection, stamp.run)
             last = None if found is None else BatchStamp.from_json(stamp.run, found)
@@ -131,7 +118,7 @@ class PostgresTable(Sink):
                 self._drop_stages(connection)
 
     def stamps(self) -> Mapping[str, LastCommit]:
-        """From the table of stamps, if it is there."""
+        """Read the table of stamps, if it is there."""
         with self._connected() as connection:
             if not self._exists(connection, _STAMPS):
                 return {}
@@ -143,26 +130,52 @@ class PostgresTable(Sink):
         return {run: LastCommit(BatchStamp.from_json(run, text), at) for run, text, at in rows}
 
     def rows_in(self, span: tuple[int, int]) -> int:
-        """Counted, by the time if there is one."""
+        """Count the rows, by their time if the output has one."""
         with self._connected() as connection:
             if not self._exists(connection, self._table):
                 return 0
-            within: list[Any] = []
-            query = self._sql("SELECT count(*) FROM {table}")
-            if self.pin.time is not None:
-                if self.pin.time not in self._columns(connection):
-                    return 0  # the output does not fit the table: the run says so
-                query += self._sql(
-                    " WHERE {time} >= %s AND {time} < %s", time=name_of(self.pin.time)
-                )
-                within = [from_micros(moment) for moment in span]
-            found = connection.execute(query, within).fetchone()
-        return int(found[0]) if found else 0
+            if self.pin.time is not None and self.pin.time not in self._columns(connection):
+                return 0  # the output does not fit the table: the run says so
+            within, values = self._within(span)
+            query = self._sql("SELECT count(*) FROM {table}{within}", within=within)
+            return int(self._one(connection, query, values))
+
+    def scan(
+        self, columns: Sequence[str], span: tuple[int, int] | None
+    ) -> Iterator[pa.RecordBatch]:
+        """By a cursor of the server's, in the output's types; nested values as their text."""
+        schema, kept = _read_back(arrow_schema(self.pin), columns), []
+        for name, kind in column_types(schema, self.place).items():
+            kept.append(sql.SQL("{}::{}").format(sql.Identifier(name), sql.SQL(kind)))
+        within, values = self._within(span)
+        query = self._sql(
+            "SELECT {columns} FROM {table}{within}", columns=sql.SQL(", ").join(kept), within=within
+        )
+        with self._connected() as connection, connection.cursor("tidemill") as cursor:
+            cursor.execute(query, values)
+            while rows := cursor.fetchmany(_FETCHED):
+                found = zip(zip(*rows, strict=True), schema.types, strict=True)
+                arrays = [pa.array(list(each), kind) for each, kind in found]
+                yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+    def read(self) -> pa.Table:
+        """The output's columns, in its types; documents, which nested columns became, as text."""
+        schema = arrow_schema(self.pin)
+        names = schema.names
+        return pa.Table.from_batches(self.scan(names, None), _read_back(schema, names))
+
+    def _within(self, span: tuple[int, int] | None) -> tuple[sql.Composed, list[Any]]:
+        """The condition of rows with a time in the span, and its values."""
+        if span is None or self.pin.time is None:
+            return self._sql(""), []
+        text = " WHERE {time} >= %s AND {time} < %s"
+        at = sql.Identifier(self.pin.time)
+        return self._sql(text, time=at), [from_micros(moment) for moment in span]
 
     # The parts of a transaction, in the order in which they run.
 
     def _lock(self, connection: Connection[Any], what: str) -> None:
-        """One at a time, until the transaction ends; and what it commits is on the disk."""
+        """Let one transaction run at a time, and let its commit wait until it is on the disk."""
         name = f"tidemill {self._schema}.{self._table} {what}"
         connection.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", [name])
         connection.execute(
@@ -171,10 +184,9 @@ class PostgresTable(Sink):
         )
 
     def _make(self, connection: Connection[Any], columns: Mapping[str, str]) -> None:
-        """Schema, stamps and table, each if it is missing."""
-        from psycopg import sql
-
-        if not self._one(connection, "SELECT to_regnamespace(%s)::text", [quoted(self._schema)]):
+        """Create the schema, the table of stamps and the table, if they are missing."""
+        schema = sql.Identifier(self._schema).as_string()
+        if not self._one(connection, "SELECT to_regnamespace(%s)::text", [schema]):
             connection.execute(self._sql("CREATE SCHEMA IF NOT EXISTS {schema}"))
         if not self._exists(connection, _STAMPS):
             connection.execute(
@@ -185,55 +197,36 @@ class PostgresTable(Sink):
             )
         if self._exists(connection, self._table):
             return
-        parts = [sql.SQL("{} {}").format(name_of(name), sql.SQL(columns[name])) for name in columns]
-        if self._upserts:
-            parts.append(sql.SQL("PRIMARY KEY ({})").format(names_of(self.pin.key)))
-        made = self._sql("CREATE TABLE {table} ({parts})", parts=sql.SQL(", ").join(parts))
-        connection.execute(made)
+        key = sql.SQL(", PRIMARY KEY ({})").format(names_of(self.pin.key))
+        parts = defined(columns) + key if self._upserts else defined(columns)
+        connection.execute(self._sql("CREATE TABLE {table} ({parts})", parts=parts))
 
     def _check_columns(self, connection: Connection[Any], columns: Mapping[str, str]) -> None:
-        """The output must fit the table, before anything is computed."""
-        found = self._columns(connection)
-        fix = "change the table, cast in the pipeline, or write elsewhere with --into"
-        for name, ours in columns.items():
-            theirs = found.get(name)
-            if theirs is None:
-                raise SinkError(
-                    f"the table has no column {name!r}", where=self.place, fix=fix, column=name
-                )
-            if not fits(ours, theirs.type):
-                raise SinkError(
-                    f"the column {name!r} of the output is {ours}, that of the table {theirs.type}",
-                    where=self.place,
-                    fix=fix,
-                    column=name,
-                )
-        for name, theirs in found.items():
-            if theirs.is_required and name not in columns:
-                raise SinkError(
-                    f"the column {name!r} of the table must have a value, the output has no such "
-                    "column",
-                    where=self.place,
-                    fix=fix,
-                    column=name,
-                )
+        """Raise SinkError before anything is computed if the output does not fit the table."""
+        for name, wrong in misfits(columns, self._columns(connection)):
+            raise SinkError(
+                wrong,
+                where=self.place,
+                fix="change the table, cast in the pipeline, or write elsewhere with --into",
+                column=name,
+            )
 
     def _check_unique(self, connection: Connection[Any]) -> None:
-        """Rows are found by their key: the key must be unique in the table."""
+        """Raise SinkError unless the key, by which rows are found, is unique in the table."""
         query = (
             "SELECT array_agg(a.attname::text) FROM pg_index i JOIN pg_attribute a ON "
             "a.attrelid = i.indrelid AND a.attnum = ANY(i.indkey) WHERE i.indrelid = "
             "to_regclass(%s) AND i.indisunique AND i.indpred IS NULL AND i.indexprs IS NULL "
             "GROUP BY i.indexrelid"
         )
-        name = f"{quoted(self._schema)}.{quoted(self._table)}"
+        name = self._in(self._table).as_string()
         unique = [set(found) for (found,) in connection.execute(query, [name])]
         if set(self.pin.key) not in unique:
-            key = ", ".join(map(quoted, self.pin.key))
             raise SinkError(
                 f"the key ({', '.join(self.pin.key)}) is not unique in the table",
                 where=self.place,
-                fix=f"CREATE UNIQUE INDEX ON {name} ({key}); or mode: append",
+                fix=f"CREATE UNIQUE INDEX ON {name} ({names_of(self.pin.key).as_string()}); "
+                "or mode: append",
             )
 
     def _read_stamp(self, connection: Connection[Any], run: str) -> str | None:
@@ -242,7 +235,7 @@ class PostgresTable(Sink):
         return None if found is None else str(found)
 
     def _require_whole(self, connection: Connection[Any], stages: Sequence[Stage]) -> None:
-        """Staging tables are not in the server's log: a crash of the server empties them."""
+        """Count the staged rows: a crash of the server empties tables that are not in its log."""
         for stage in stages:
             rows = (
                 self._one(connection, self._sql("SELECT count(*) FROM {t}", t=self._in(stage.name)))
@@ -258,8 +251,6 @@ class PostgresTable(Sink):
                 )
 
     def _merge(self, connection: Connection[Any], stages: Sequence[Stage]) -> None:
-        from psycopg import sql
-
         target = self.destination()
         names = names_of(target.columns)
         parts = [
@@ -282,39 +273,35 @@ class PostgresTable(Sink):
         )
         connection.execute(upsert)
 
-    def _newest_first(self) -> Composed:
-        from psycopg import sql
-
+    def _newest_first(self) -> sql.Composed:
         at = self._time_beside_key
-        last = [] if at is None else [sql.SQL("{} DESC").format(name_of(at))]
-        return sql.SQL(", ").join([*map(name_of, self.pin.key), *last])
+        last = [] if at is None else [sql.SQL(", {} DESC").format(sql.Identifier(at))]
+        return sql.Composed([names_of(self.pin.key), *last])
 
-    def _on_conflict(self, columns: list[str]) -> Composed:
-        """A row that is there gives way, unless it has a later time."""
-        from psycopg import sql
-
+    def _on_conflict(self, columns: list[str]) -> sql.Composed:
+        """The new row replaces the row that is there, unless that one has a later time."""
         rest, at = [name for name in columns if name not in self.pin.key], self._time_beside_key
         if not rest:
             return sql.Composed([sql.SQL("NOTHING")])
-        changes = [sql.SQL("{0} = EXCLUDED.{0}").format(name_of(name)) for name in rest]
+        changes = [sql.SQL("{0} = EXCLUDED.{0}").format(sql.Identifier(name)) for name in rest]
         update = sql.SQL("UPDATE SET {}").format(sql.SQL(", ").join(changes))
         if at is None:
             return update
         older = " WHERE old.{at} IS NULL OR old.{at} <= EXCLUDED.{at}"
-        return update + sql.SQL(older).format(at=name_of(at))
+        return update + sql.SQL(older).format(at=sql.Identifier(at))
 
     @property
     def _time_beside_key(self) -> str | None:
         """The time by which the latest of several rows is found; None: a key has one row."""
         return None if self.pin.time in self.pin.key else self.pin.time
 
-    def _require_keys(self, connection: Connection[Any], staged: Composed) -> None:
-        """No key is null, and which row of a key is the latest is plain."""
+    def _require_keys(self, connection: Connection[Any], staged: sql.Composed) -> None:
+        """Raise SinkError if a key is null, or if two rows of a key have the same time."""
         for column in self.pin.key:
             query = self._sql(
                 "SELECT count(*) FROM {staged} WHERE {key} IS NULL",
                 staged=staged,
-                key=name_of(column),
+                key=sql.Identifier(column),
             )
             nulls = self._one(connection, query)
             if nulls:
@@ -350,7 +337,7 @@ class PostgresTable(Sink):
         connection.execute(query, [self._table, run, text])
 
     def _drop_stages(self, connection: Connection[Any]) -> None:
-        """All staging tables of this run and table: only one batch is ever under way."""
+        """Drop all staging tables of this run and table: only one batch is ever under way."""
         query = (
             "SELECT tablename FROM pg_tables WHERE schemaname = %s AND starts_with(tablename, %s)"
         )
@@ -362,17 +349,15 @@ class PostgresTable(Sink):
     @contextlib.contextmanager
     def _connected(self) -> Iterator[Connection[Any]]:
         """A connection; errors are put into our words."""
-        from psycopg import Error
-
         try:
-            with connect(self._client) as connection:
+            with connect(**self._client) as connection:
                 yield connection
         except Error as error:
             raise in_our_words(error, self.place, self._schema) from None
 
     def _exists(self, connection: Connection[Any], table: str) -> bool:
-        name = f"{quoted(self._schema)}.{quoted(table)}"
-        return self._one(connection, "SELECT to_regclass(%s)::text", [name]) is not None
+        query = "SELECT to_regclass(%s)::text"
+        return self._one(connection, query, [self._in(table).as_string()]) is not None
 
     def _columns(self, connection: Connection[Any]) -> dict[str, Column]:
         query = (
@@ -380,25 +365,29 @@ class PostgresTable(Sink):
             "attidentity <> '' OR attgenerated <> '') FROM pg_attribute WHERE attrelid = "
             "to_regclass(%s) AND attnum > 0 AND NOT attisdropped ORDER BY attnum"
         )
-        name = f"{quoted(self._schema)}.{quoted(self._table)}"
-        return {name: Column(*told) for name, *told in connection.execute(query, [name])}
+        found = connection.execute(query, [self._in(self._table).as_string()])
+        return {name: Column(*told) for name, *told in found}
 
     @staticmethod
     def _one(connection: Connection[Any], query: Any, values: Sequence[Any] = ()) -> Any:
         found = connection.execute(query, values).fetchone()
         return None if found is None else found[0]
 
-    def _in(self, table: str) -> Identifier:
-        from psycopg import sql
-
+    def _in(self, table: str) -> sql.Identifier:
         return sql.Identifier(self._schema, table)
 
-    def _sql(self, text: Any, **parts: Any) -> Composed:
-        from psycopg import sql
-
+    def _sql(self, text: Any, **parts: Any) -> sql.Composed:
         return sql.SQL(text).format(
             table=self._in(self._table),
             stamps=self._in(_STAMPS),
             schema=sql.Identifier(self._schema),
             **parts,
         )
+
+
+def _read_back(schema: pa.Schema, columns: Sequence[str]) -> pa.Schema:
+    """These columns as they are read; nested ones are documents in the table, and text then."""
+    fields = [schema.field(name) for name in columns]
+    return pa.schema(
+        [pa.field(f.name, pa.string() if pa.types.is_nested(f.type) else f.type) for f in fields]
+    )

@@ -1,0 +1,216 @@
+"""Expectations over real tables and the registry, without Spark."""
+
+import json
+import logging
+from dataclasses import replace
+from datetime import timedelta
+
+import pyarrow as pa
+import pytest
+
+from tests.cli.stage import T0, TIME, Stage, late_row
+from tidemill.config.pins import About, Check
+from tidemill.connectors.sinks.contract import SinkRun, open_sinks
+from tidemill.connectors.sinks.iceberg.section import table_pin
+from tidemill.connectors.sinks.iceberg.tables import ensure_table
+from tidemill.iceberg.catalog import open_catalog
+from tidemill.planning.judging.hourly import HOUR
+from tidemill.runtime.registry import BatchRecord, RunState
+from tidemill.runtime.reports.judging import Judgement, judge_end, read_judgement, watch_hours
+from tidemill.runtime.reports.violations import find_violations
+from tidemill.types import to_micros
+
+SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string()), ("at", TIME)])
+SPARK = json.dumps(
+    {
+        "type": "struct",
+        "fields": [
+            {"name": name, "type": kind, "nullable": True, "metadata": {}}
+            for name, kind in (("id", "long"), ("name", "string"), ("at", "timestamp"))
+        ],
+    }
+)
+SPAN = (to_micros(T0), to_micros(T0 + timedelta(hours=1)))
+NULLS = Check(About.NOT_NULL, "name", "output", ("name",))
+KEYS = Check(About.UNIQUE, "id, at", "output", ("id", "at"))
+WHERE = Check(About.WHERE, "id > 0 and name != 'x'", "output")
+
+
+@pytest.fixture
+def stage(tmp_path):
+    return Stage.make(tmp_path)
+
+
+def rows(*found):
+    made = [
+        {"id": number, "name": name, "at": T0 + timedelta(minutes=at)} for number, name, at in found
+    ]
+    return pa.Table.from_pylist(made, schema=SCHEMA)
+
+
+def place(stage, run, *found, expect=()):
+    """A finished backfill of one hour with these rows in its table, in two files."""
+    folder = stage.run(run)
+    name = f"marts.output__{run}"
+    pin = table_pin(name, SPARK, "at")
+    manifest = folder.read_manifest()
+    manifest = replace(
+        manifest,
+        times=replace(manifest.times, output=SPAN, boundaries=SPAN),
+        outputs=replace(manifest.outputs, sinks={"output": pin}),
+        expect=tuple(expect),
+    )
+    catalog = open_catalog(stage.project.loaded)
+    table = ensure_table(catalog, name, SCHEMA, "at", "day")
+    for part in (found[::2], found[1::2]):
+        table.append(rows(*part))
+    (folder.path / "manifest.json").write_text(manifest.to_json())
+    run = SinkRun(stage.project.loaded, catalog, manifest, folder.path)
+    return folder, manifest, open_sinks(run)["output"]
+
+
+def test_rows_that_break_an_expectation_are_counted_and_shown(stage):
+    found = [
+        (1, "a", 0),
+        (1, "b", 0),
+        (2, None, 1),
+        (0, "c", 2),
+        (3, "x", 3),
+        (4, "d", 4),
+        (5, "e", 5),
+    ]
+    outside = [(2, None, 61), (4, "d", 90), (4, "d", 90)]
+    folder, manifest, sink = place(stage, "r1", *found, *outside)
+    pin = manifest.outputs.sinks["output"]
+    count, broken = find_violations(sink, pin, [NULLS, KEYS, WHERE], SPAN, folder.path)
+    assert count == len(found)
+    assert {check.about: each.rows for check, each in broken.items()} == {
+        "not_null": 1,
+        "unique": 2,
+        "where": 3,  # a null is not true
+    }
+    assert {each.of for each in broken.values()} == {len(found)}
+    assert [json.loads(text) for text in broken[NULLS].samples] == [
+        {"at": "2026-01-01T00:01:00+00:00", "id": 2, "name": None}
+    ]
+    assert sorted(json.loads(text)["name"] for text in broken[KEYS].samples) == ["a", "b"]
+    assert len(broken[WHERE].samples) == 3
+    assert find_violations(sink, pin, [], SPAN, folder.path) == (len(found), {})
+
+
+def test_a_judgement_is_kept_and_read(stage):
+    late, least = Check(About.LATE, "= 0"), Check(About.ROWS, "> 3", "output")
+    folder, manifest, _ = place(
+        stage, "r1", (1, "a", 0), (2, None, 1), expect=[late, least, NULLS, KEYS]
+    )
+    assert stage.project.status("r1").expectations == ()
+    judge_end(stage.project.loaded, folder, stage.project.registry, manifest)
+    result = stage.project.status("r1")
+    assert [(each.check.about, each.is_kept) for each in result.expectations] == [
+        ("late", True),
+        ("rows", False),
+        ("not_null", False),
+        ("unique", True),
+    ]
+    assert result.broken == result.expectations[1:3]
+    assert result.to_json()["broken"] == 2
+    stage.project.registry.set_state("r1", RunState.FINISHED)
+    shown = stage.cli("status", "r1")
+    assert shown.code == 0  # the question is answered; the run's own command ended with 4
+    lines = shown.out.splitlines()
+    assert lines[0].startswith("finished, NOT as expected  run r1")
+    assert "  BROKEN  output: rows > 3: 2 rows" in lines
+    assert "  BROKEN  output: not_null name: 1 of 2 rows have no value" in lines
+    assert '          {"at": "2026-01-01T00:01:00+00:00", "id": 2, "name": null}' in lines
+    assert "  expect  2 of 4 expectations hold" in lines
+
+
+def test_a_run_of_late_rows_is_not_quiet(stage):
+    folder = stage.run("r1", [late_row(60 + n / 50) for n in range(90)], on_time=10)
+    judge_end(stage.project.loaded, folder, stage.project.registry, folder.read_manifest())
+    (warning,) = stage.project.status("r1").warnings
+    assert warning == (
+        "90 % of the rows read are late (90 of 100); nearly all of them came about 1h after their "
+        "event time, as times of another zone do: is 'zone: UTC' of the stream plays right?"
+    )
+    stage.project.registry.set_state("r1", RunState.FINISHED)
+    lines = stage.cli("status", "r1").out.splitlines()
+    assert lines[0].startswith("finished, NOT as expected")
+    assert f"  WARNING {warning}" in lines
+    assert stage.project.status("r1").to_json()["warnings"] == [warning]
+    assert stage.project.late("r1").to_json()["sources"][0]["cause"] in warning
+
+
+def test_one_source_of_several_in_a_wrong_zone_is_not_quiet(stage):
+    late = [late_row(60 + n / 50, "ads") for n in range(90)] + [late_row(11)]
+    folder = stage.run("r1", late, on_time=900, sources=("plays", "ads"))
+    judge_end(stage.project.loaded, folder, stage.project.registry, folder.read_manifest())
+    (warning,) = stage.project.status("r1").warnings
+    assert warning.startswith("9.183 % of the rows read are late (91 of 991); nearly all of them")
+    assert "came about 1h after their event time" in stage.cli("late", "r1").out
+    others = stage.run("r2", [late_row(11 + n) for n in range(90)], on_time=900)
+    judge_end(stage.project.loaded, others, stage.project.registry, others.read_manifest())
+    assert stage.project.status("r2").warnings == ()
+
+
+def test_a_few_late_rows_are_no_warning_and_leave_no_file(stage):
+    folder = stage.run("r1", [late_row(60)], on_time=10)
+    judge_end(stage.project.loaded, folder, stage.project.registry, folder.read_manifest())
+    assert stage.project.status("r1").warnings == ()
+    assert not list(folder.path.glob("judgement*"))
+
+
+def test_nearly_all_dead_is_not_quiet(stage):
+    stage.run("r1", on_time=1, dead=9)
+    (warning,) = stage.project.status("r1").warnings
+    assert warning.startswith(
+        "90 % of the rows read are dead (9 of 10); the table marts.output__r1"
+    )
+
+
+def test_a_live_run_is_judged_by_the_hour(stage, caplog):
+    late, some = Check(About.LATE, "< 10 %"), Check(About.ROWS, "> 0", "output")
+    folder, manifest, _ = place(stage, "r1", expect=[late, some, KEYS])
+    begun = SPAN[0]
+    manifest = replace(manifest, times=replace(manifest.times, ends=False, boundaries=(begun,)))
+    (folder.path / "manifest.json").write_text(manifest.to_json())
+    registry, seen = stage.project.registry, []
+    registry.remove("r1")
+    registry.add("r2", "pipeline", "live")
+    manifest = replace(manifest, identity=replace(manifest.identity, run="r2"))
+    handle = watch_hours(registry, manifest, seen.append)
+
+    def batch(number, minutes, late=0):
+        record = BatchRecord(number, begun + HOUR * minutes // 60, 0, 10 - late, late, 0, 1, 0, 0.1)
+        registry.record_batch("r2", record)
+        handle(record)
+
+    with caplog.at_level(logging.ERROR):
+        batch(0, 30, late=2)
+        assert not caplog.records
+        batch(1, 60, late=2)
+        batch(2, 61)
+        batch(3, 120)
+        batch(4, 121)
+    assert [record.getMessage() for record in caplog.records] == [
+        "expectation broken: late < 10 %: 20 % (4 of 20 rows), 2026-01-01T00:00Z to "
+        "2026-01-01T01:00Z"
+    ]
+    assert len(seen) == 5
+    found = read_judgement(folder, registry, manifest)
+    assert [(each.check.about, each.is_kept) for each in found.verdicts] == [
+        ("late", False),
+        ("rows", True),
+        ("unique", None),
+    ]
+    assert found.verdicts[0].found.endswith("broken in 1 of 2 hours")
+    assert found.verdicts[2].found.startswith("a live run judges late, dead and rows")
+    judge_end(stage.project.loaded, folder, registry, manifest)  # when its driver ends
+    assert read_judgement(folder, registry, manifest) == found
+
+
+def test_a_damaged_judgement_is_none(stage):
+    folder = stage.run("r1")
+    (folder.path / "judgement.json").write_text("{")
+    found = read_judgement(folder, stage.project.registry, folder.read_manifest())
+    assert found == Judgement()
