@@ -41,6 +41,7 @@ BEFORE = {
     "project": ("review",),
     "starter": ("project",),
     "testing": ("project",),
+    "pytest_plugin": ("testing",),
     "cli": ("starter",),
     "ui": ("starter",),
 }

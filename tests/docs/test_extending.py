@@ -37,7 +37,7 @@ from tidemill.rows.columns import needed_columns, stream_schema
 from tidemill.runfolder.lag import Lag, read_lag
 from tidemill.runtime.plans.liveplan import LiveSteps
 from tidemill.runtime.plans.pinning import pin_source
-from tidemill.testing import MemoryLog, check_slicing_law, make_project
+from tidemill.testing import MemoryLog, assert_rows, assert_slicing_law
 from tidemill.types import BEGINNING, FOREVER, SECOND, TimeRange, from_micros, show_instant
 
 PAGE = (Path(__file__).parents[2] / "docs" / "extending.md").read_text("utf-8")
@@ -259,14 +259,15 @@ def test_the_fold_keeps_the_slicing_law(spark, tmp_path):
         for row in rows.to_pylist()
     ]
     log = MemoryLog(rows, lateness=timedelta(minutes=1))
-    project = make_project(
-        tmp_path,
+    cuts = [start + timedelta(seconds=second) for second in (1, 90, 300, 301, 470, 800)]
+    found = assert_slicing_law(
         lambda plays: plays.transform(recent("user", "event_ts", "2 min")),
         {"plays": log},
         time="event_ts",
+        slicings=[cuts[:2], cuts],
+        spark=spark,
     )
-    cuts = [start + timedelta(seconds=second) for second in (1, 90, 300, 301, 470, 800)]
-    check_slicing_law(spark, project, [[], cuts[:2], cuts], expected)
+    assert_rows(found.output, expected)
 
 
 # A command.
