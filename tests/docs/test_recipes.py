@@ -3,21 +3,25 @@
 import json
 import re
 import shlex
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import polars as pl
 import pytest
 
 from tests.bad_input.terminal import lent, run_cli
+from tidemill.iceberg.catalog import open_catalog
 from tidemill.project import load
 from tidemill.starter.writing import write_starter
-from tidemill.testing import collect
+from tidemill.testing import assert_rows, collect
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.spark
 PAGE = (Path(__file__).parents[2] / "docs" / "recipes.md").read_text("utf-8")
+T0 = datetime(2026, 1, 1, tzinfo=UTC)
 SECTIONS = {text.splitlines()[0]: text for text in PAGE.split("\n## ")[1:]}
 
 
@@ -32,6 +36,21 @@ def add(folder: Path, section: str) -> None:
         file.writelines(f"\n\n{text}" for text in blocks(section, "python"))
     with (folder / "tidemill.yaml").open("a", encoding="utf-8") as file:
         file.writelines((*blocks(section, "yaml"), *blocks(section, "yaml sql")))
+
+
+def run_all(section: str, folder: Path) -> list[str]:
+    """Run the commands of a recipe; what each has said."""
+    (commands,) = blocks(section, "bash")
+    outcomes = [run_cli(*shlex.split(line)[1:], cwd=folder) for line in commands.splitlines()]
+    assert {found.code for found in outcomes} == {0}, outcomes
+    return [found.out for found in outcomes]
+
+
+def run_block(section: str) -> dict[str, Any]:
+    """What the Python block of a recipe defines."""
+    scope: dict[str, Any] = {}
+    exec(blocks(section, "python api")[0], scope)
+    return scope
 
 
 def test_parameters(tmp_path: Path, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch) -> None:
@@ -56,3 +75,40 @@ def test_parameters(tmp_path: Path, spark: "SparkSession", monkeypatch: pytest.M
     rows = collect(project, sql).output.to_pylist()
     assert rows
     assert min(row["seconds"] for row in rows) >= 600
+
+
+def test_two_outputs_reading_results_and_fixing_a_bug(
+    tmp_path: Path, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The three recipes follow each other in one project."""
+    add(tmp_path, "Two outputs")
+    monkeypatch.chdir(tmp_path)
+    project = load("tidemill.yaml")
+    rows = open_catalog(project.loaded).load_table("events.playbacks").scan().to_polars()
+    delay, event = pl.col("ingest_ts") - pl.col("event_ts"), pl.col("event_ts")
+    kept = rows.filter(delay <= timedelta(minutes=10), event >= T0, event < T0 + timedelta(hours=3))
+    with lent(spark):
+        run_all("Two outputs", tmp_path)
+        before = collect(project, project.status("before"))
+        hours = kept.group_by(event.dt.truncate("1h").alias("hour"), "show_id")
+        assert_rows(before.outputs["shows"], hours.agg(pl.col("seconds").sum()))
+        columns = ["event_ts", "account_id", "show_id", "seconds"]
+        long = kept.select(columns).filter(pl.col("seconds") > 1800)
+        assert_rows(before.outputs["binges"], long)
+
+        read = run_block("Reading results")
+        first = (pl.col("event_ts") >= T0 + timedelta(hours=1)) & (pl.col("show_id") == 1)
+        assert_rows(read["binges"], long.filter(first).select("event_ts", "seconds"))
+        assert_rows(read["shows"], before.outputs["shows"])
+        assert read["most"]["show_id"].to_list()[0] == 1
+
+        with (tmp_path / "pipelines.py").open("a", encoding="utf-8") as file:
+            file.write("\n\n" + blocks("Fixing a bug", "python fix")[0])
+        planned, _ = run_all("Fixing a bug", tmp_path)
+        assert planned.endswith("no risks found\n")
+        seen = run_block("Fixing a bug")
+    assert_rows(seen["gained"], kept.select(columns).filter(pl.col("seconds") == 1800))
+    assert len(seen["gained"]) > 0
+    assert len(seen["lost"]) == 0
+    assert seen["same"]
+    assert_rows(collect(project, project.status("before")).outputs["binges"], long)
