@@ -1,8 +1,8 @@
 """Compare this commit's own contestants with those of an earlier commit, interleaved in one run.
 
-``python -m bench.against COMMIT [--repeats 3]`` checks the commit out into a temporary worktree,
-runs every contestant there and here by turns, and prints the ratio of their speeds. Both sides run
-with the libraries of this environment, so that the code is the only difference.
+``python -m bench.against COMMIT [--repeats 3] [--only sessions]`` checks the commit out into a
+temporary worktree, runs every contestant there and here by turns, and prints the ratio of their
+speeds. Both sides run with the libraries of this environment: the code is the only difference.
 """
 
 import argparse
@@ -64,11 +64,13 @@ def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("commit")
     arguments.add_argument("--repeats", type=int, default=3)
+    arguments.add_argument("--only", help="a part of a contestant's name")
     given = arguments.parse_args()
+    chosen = [each for each in CONTESTANTS if (given.only or "") in " ".join(each[:2])]
     found: dict[tuple[str, str], list[dict[str, float]]] = {}
     with worktree(given.commit) as before:
         for number in range(given.repeats + 1):  # the first round makes the data and warms the disk
-            for module, name, rows in CONTESTANTS:
+            for module, name, rows in chosen:
                 sides = [("before", before), ("now", ROOT)]
                 for side, root in sides if number % 2 else reversed(sides):
                     each = measure(root, module, name, rows)
@@ -76,7 +78,7 @@ def main() -> None:
                     if number:
                         found.setdefault((f"{module} {name}", side), []).append(each)
     print("\n| | before | now | now / before | total, before / now |\n|---|---|---|---|---|")
-    for module, name, _ in CONTESTANTS:
+    for module, name, _ in chosen:
         pace, total = (
             [
                 statistics.median(each[key] for each in found[f"{module} {name}", side])
