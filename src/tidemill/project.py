@@ -95,10 +95,12 @@ class Project:
 
         ``on_start`` gets the manifest before anything runs; ``on_progress`` is called after each
         batch. Options as in :meth:`plan`. With a ``name``, the run of that name is continued if
-        there is one.
+        there is one; if it is finished already, its result says so, and nothing is done.
         """
         asked = request(pipeline, start, end, **options)
         manifest = self._starter.begin(asked, name, spark)
+        if self.registry.get(manifest.run).state is RunState.FINISHED:
+            return replace(self.status(manifest.run), already_finished=True)
         self._announce(manifest, on_start)
         return self.resume(manifest.run, on_progress=on_progress, spark=spark)
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 from click.shell_completion import CompletionItem
 
-from tidemill.errors import ConfigError, ExitCode, TidemillError
+from tidemill.errors import ConfigError, TidemillError
 from tidemill.types import parse_duration, parse_instant
 
 if TYPE_CHECKING:
@@ -134,10 +134,8 @@ def given(options: dict[str, Any]) -> dict[str, Any]:
 def finish(result: RunResult, as_json: bool) -> None:
     """Show how a run ended, and exit with the code for it."""
     present(as_json, result.to_json(), "render.show_result", result)
-    if result.state == "stopped" and result.phase is None:
-        sys.exit(ExitCode.STOPPED)
-    if result.broken:
-        sys.exit(ExitCode.BROKEN)
+    if result.exit_code:
+        sys.exit(result.exit_code)
 
 
 def show_progress(drive: Callable[..., RunResult], as_json: bool) -> None:

@@ -129,6 +129,7 @@ def show_result(result: RunResult) -> None:
     is_well = not (result.broken or result.warnings)
     color = _STATES.get(result.state, "white") if is_well else "red"
     state = str(result.state) if is_well else f"{result.state}, NOT as expected"
+    state += " already, nothing was done" if result.already_finished else ""
     named = "" if result.name is None else f" ({result.name})"
     where = f"slice {result.slices_done}/{result.slices}"
     if result.phase is not None and result.phase.name == "live":

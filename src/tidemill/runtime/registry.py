@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
 
-from tidemill.errors import RunError, nearest
+from tidemill.errors import RequestError, RunError, nearest
 from tidemill.planning.judging.expectations import RowCounts
 from tidemill.planning.judging.hourly import HourOfBatches
 
@@ -270,7 +270,7 @@ class Registry:
             return found[0]
         known = [text for record in self.runs() for text in (record.run, record.name) if text]
         fix = nearest(run, known[-8:]) if known else "'tidemill backfill' starts one"
-        raise RunError(f"there is no run {run!r}", fix=fix)
+        raise RequestError(f"there is no run {run!r}", fix=fix)
 
     def runs(self) -> list[RunRecord]:
         """All runs, oldest first."""

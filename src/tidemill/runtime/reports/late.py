@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidemill.config.loader import LoadedConfig
-from tidemill.errors import PlanError, RunError, nearest
+from tidemill.errors import PlanError, RequestError, RunError, nearest
 from tidemill.iceberg.catalog import open_catalog
 from tidemill.planning.judging.late_causes import probable_cause, zone_shifts
 from tidemill.planning.lateness import DelayBucket, Keeping, delay_histogram, latenesses_to_keep
@@ -261,7 +261,7 @@ def _find(loaded: LoadedConfig, registry: Registry, catalog: Catalog, name: str)
         return RunFolder.of(loaded.home, name).read_manifest()
     if name not in loaded.config.pipelines:
         known = [record.run for record in records[-_RUNS_NAMED:]]
-        raise RunError(
+        raise RequestError(
             f"there is no pipeline or run {name!r}",
             fix=nearest(name, [*loaded.config.pipelines, *known]),
         )
