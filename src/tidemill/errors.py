@@ -91,6 +91,12 @@ class RequestError(RunError):
     exit_code = ExitCode.MISUSE
 
 
+class DeclinedError(TidemillError):
+    """The user was asked, and answered no."""
+
+    exit_code = ExitCode.CANCELLED
+
+
 @contextmanager
 def errors_told() -> Iterator[None]:
     """Let our errors leave a Python process of Spark's whole; all other errors leave as they are.

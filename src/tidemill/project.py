@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
     from tidemill.archive.desk import ArchiveDesk
     from tidemill.runtime.driving.rewind import Rewound
+    from tidemill.runtime.ends.forgetting import Forgotten
     from tidemill.runtime.reports.late import LateReport
     from tidemill.runtime.reports.states import RunStates, StateSummary
 
@@ -386,6 +387,17 @@ class Project:
             self.registry.set_state(run, RunState.CANCELLED, "its folder is gone")
             return without_folder(self.registry.get(run), self.registry.totals(run))
         return self.status(run)
+
+    def forget(self, *runs: str, **chosen: Any) -> list[Forgotten]:
+        """Delete all that runs own: tags, shadows, their own late and dead tables, folder, entry.
+
+        Runs are named, or chosen by ``older_than="30d"`` and ``states=["finished"]``. Tables that
+        somebody named stay; a run that is running is refused. With ``dry_run=True`` the result says
+        what would go. After a crash the same call does the rest.
+        """
+        from tidemill.runtime.ends.forgetting import forget_runs
+
+        return forget_runs(self.loaded, self.runs(), runs, **chosen)
 
     def runs(self) -> list[RunRecord]:
         """All runs, oldest first; one whose driver died is shown as failed."""

@@ -13,6 +13,7 @@ import click
 from tidemill import __version__
 from tidemill.cli.archive import archive
 from tidemill.cli.driving import backfill, plan, resume, run, stop
+from tidemill.cli.forget import forget
 from tidemill.cli.options import print_json, redact
 from tidemill.cli.outlet import LogOutlet, leave, protect_streams
 from tidemill.cli.runs import cancel, late, pause, rewind, runs, state, status
@@ -95,13 +96,14 @@ def cli() -> None:
       tidemill run PIPELINE         live; with --from, history first
       tidemill runs                 what ran, and how it ended
       tidemill late PIPELINE        which rows came late, and which lateness would do
+      tidemill forget RUN           delete a run with all that is its own
     """
 
 
 for command in (
     *(init, doctor, schema, completion),
     *(plan, backfill, run, resume),
-    *(runs, status, stop, pause, cancel, rewind),
+    *(runs, status, stop, pause, cancel, rewind, forget),
     *(late, state, archive),
 ):
     cli.add_command(command)

@@ -115,6 +115,7 @@ verbose_option = click.option(
 json_option = click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
 pipeline_argument = click.argument("pipeline", shell_complete=completed(_pipelines))
 run_argument = click.argument("run", shell_complete=completed(_runs))
+runs_argument = click.argument("runs", nargs=-1, metavar="[RUN]…", shell_complete=completed(_runs))
 pipeline_or_run_argument = click.argument(
     "name",
     metavar="PIPELINE|RUN",

@@ -203,10 +203,11 @@ class Registry:
         self._execute("delete from names where run = ?", run)
 
     def remove(self, run: str) -> None:
-        """Forget a run that could not be begun."""
+        """Forget a run, with its name and its counts; one that is not there is no error."""
         with self._connect() as connection:
-            connection.execute("delete from runs where run = ?", (run,))
-            connection.execute("delete from names where run = ?", (run,))
+            connection.execute("begin immediate")
+            for table in ("batches", "totals", "names", "runs"):
+                connection.execute(f"delete from {table} where run = ?", (run,))
 
     def set_state(self, run: str, state: RunState, error: str | None = None) -> None:
         """Move a run to another state; started and finished follow from it."""

@@ -267,8 +267,8 @@ def _find(loaded: LoadedConfig, registry: Registry, catalog: Catalog, name: str)
         )
     for record in reversed(records):
         if record.pipeline == name:
-            manifest = RunFolder.of(loaded.home, record.run).read_manifest()
-            if catalog.table_exists(manifest.outputs.late_table):
+            manifest = find_manifest(loaded.home, record.run)
+            if manifest is not None and catalog.table_exists(manifest.outputs.late_table):
                 return manifest
     raise RunError(
         f"no run of {name!r} has a late table yet",

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import pickle
-from collections.abc import Iterator, Mapping, Sequence
+import shutil
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from tidemill.archive.progress import name_of, read_progress
 from tidemill.connectors.archives.opening import archive_of
 from tidemill.connectors.sinks.contract import LastCommit, Sink, SinkRun, arrow_schema
 from tidemill.connectors.sinks.iceberg.commit import Known, commit_files
+from tidemill.connectors.sinks.iceberg.dropping import drop_table, uses_files_of
 from tidemill.connectors.sinks.iceberg.section import table_pin
 from tidemill.connectors.sinks.iceberg.snapshot_expiry import Wastebook, run_of
 from tidemill.connectors.sinks.iceberg.tables import ensure_table
 from tidemill.connectors.sinks.stamp import read_stamps
 from tidemill.connectors.sinks.writing import Target, write_files
 from tidemill.errors import PlanError, RunError
+from tidemill.iceberg.catalog import find_table
 from tidemill.rows.verdict import SIDE_SCHEMA
 
 if TYPE_CHECKING:
@@ -118,6 +121,32 @@ class IcebergTable(Sink):
     def read(self) -> pa.Table:
         """The rows of the current snapshot."""
         return self.run.catalog.load_table(self.place).scan().to_arrow()
+
+    def is_there(self) -> bool:
+        """Also if the table's metadata is gone: its entry in the catalog is then left to delete."""
+        try:
+            return self.existing() is not None
+        except FileNotFoundError:
+            return True
+
+    def lent_to(self, places: Iterable[str]) -> str | None:
+        """The table that has this one's location, or files below it, as `add_files` makes it."""
+        table = find_table(self.run.catalog, self.place)
+        if table is None:
+            return None
+        for name in places:
+            other = find_table(self.run.catalog, name)
+            if other is not None and uses_files_of(other, table.metadata.location):
+                return name
+        return None
+
+    def drop(self) -> None:
+        """Delete the table with its files, and the list of those that were to be deleted later."""
+        drop_table(self.run.catalog, self.place)
+        keep = self.run.loaded.config.keep_snapshots
+        book = Wastebook.of(self.run.loaded.home, self.place, self.run.run, keep)
+        if "/" not in self.place:  # the list lies directly below the project's folder
+            shutil.rmtree(book.folder, ignore_errors=True)
 
     def require_apart(self, sources: Mapping[str, SourcePin]) -> None:
         """Compare ids, because the catalog may know a source's table by another name, too."""
