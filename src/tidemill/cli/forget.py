@@ -74,10 +74,14 @@ def _require_yes(count: int, yes: bool) -> None:
     """Ask on a terminal; elsewhere nobody can answer."""
     if yes:
         return
-    if not sys.stdin.isatty():
+    if not _is_terminal():
         raise click.UsageError("there is no terminal to ask on: give --yes, or --dry-run to look")
     if not click.confirm(f"forget {_count(count, 'run')}?", err=True):
         raise DeclinedError("the answer was no: nothing was forgotten")
+
+
+def _is_terminal() -> bool:
+    return sys.stdin is not None and sys.stdin.isatty()
 
 
 def show(found: Sequence[Forgotten]) -> None:

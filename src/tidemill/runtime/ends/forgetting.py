@@ -73,7 +73,9 @@ def choose_runs(
     """
     for state in states:
         if state not in tuple(RunState):
-            raise RequestError(f"there is no state {state!r}", fix=nearest(state, tuple(RunState)))
+            raise RequestError(
+                f"there is no state {state!r}", fix=nearest(state, [str(each) for each in RunState])
+            )
     found = []
     for record in records:
         if record.state in (RunState.RUNNING, RunState.PAUSED):

@@ -47,7 +47,8 @@ def uses_files_of(table: Table, location: str) -> bool:
 
 def _levels(table: Table) -> Iterator[list[str]]:
     """The files that the snapshots name: data files, manifests, manifest lists, in this order."""
-    manifests, rows = dict[str, ManifestFile](), set[str]()
+    manifests: dict[str, ManifestFile] = {}
+    rows: set[str] = set()
     for snapshot in table.metadata.snapshots:
         with contextlib.suppress(OSError):
             manifests |= {found.manifest_path: found for found in snapshot.manifests(table.io)}
