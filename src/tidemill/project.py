@@ -451,7 +451,7 @@ class Project:
         return ArchiveDesk(self.loaded, stream)
 
     def late(self, pipeline_or_run: str, source: str | None = None) -> LateReport:
-        """The late rows of a run, or of a pipeline's latest run that has a late table."""
+        """The late rows of a run, or of a pipeline's latest run that has read rows."""
         from tidemill.runtime.reports.late import read_late
 
         is_pipeline = pipeline_or_run in self.config.pipelines

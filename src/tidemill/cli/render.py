@@ -149,8 +149,12 @@ def show_result(result: RunResult) -> None:
     out.print(f"  out {totals.out:,}, outside the range {totals.suppressed:,}")
     for name, table in result.outputs.items():
         out.print(f"  {name:<7} {table}")
-    if result.late:
-        out.print(f"  late    {result.late}\n  dead    {result.dead}")
+    for name, rows, table in (
+        ("late", totals.late, result.late),
+        ("dead", totals.dead, result.dead),
+    ):
+        if rows and table:  # the table is made with its first row
+            out.print(f"  {name:<7} {table}")
     show_expectations(out, result)
     if result.error:
         out.print(f"  [red]{escape(redact(result.error))}[/]")

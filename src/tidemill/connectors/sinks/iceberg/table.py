@@ -44,7 +44,13 @@ class IcebergTable(Sink):
 
     def prepare(self, at_start: BatchStamp | None) -> None:
         """Make the table if it is missing. An archive's table gets the columns that it lacks."""
-        table = ensure_table(
+        table, order = self.ensure(), tuple(self.pin.own["order"])
+        self._target = Target.of(table, self.pin.time, self.run.manifest.times.output, order)
+        self.at_start = at_start
+
+    def ensure(self) -> Table:
+        """The table, made if it is missing, with columns that fit."""
+        return ensure_table(
             self.run.catalog,
             self.pin.table,
             self.schema(),
@@ -53,9 +59,6 @@ class IcebergTable(Sink):
             region=self.pin.own["region"],
             grows=not self.run.manifest.code.is_there,
         )
-        order = tuple(self.pin.own["order"])
-        self._target = Target.of(table, self.pin.time, self.run.manifest.times.output, order)
-        self.at_start = at_start
 
     def schema(self) -> pa.Schema:
         """The table's columns."""
@@ -182,7 +185,11 @@ class IcebergTable(Sink):
 
 
 class SideTable(IcebergTable):
-    """The table of a run's late or dead rows, which the driver writes itself."""
+    """The table of a run's late or dead rows, which the driver writes itself.
+
+    The table is made with its first row, so a missing table is an empty one. A driver that is
+    killed between the two leaves a table without a stamp, which says that no batch is in it.
+    """
 
     def __init__(self, run: SinkRun, name: str) -> None:
         """A table of the catalog, whatever the outputs are; its rows go by their ingest time."""
@@ -192,12 +199,27 @@ class SideTable(IcebergTable):
         """The columns of side files."""
         return SIDE_SCHEMA
 
+    def prepare(self, at_start: BatchStamp | None) -> None:
+        """Check the table if it is there; it is not made."""
+        self.at_start = at_start
+        if self.existing() is not None:
+            self._target = Target.of(self.ensure(), None, None)
+
     def append(self, stamp: BatchStamp, rows: pa.Table) -> None:
-        """Write the rows and commit them; without rows there is no commit."""
-        if len(rows):
-            table = self.run.catalog.load_table(self.place)
-            self._target = Target.of(table, None, None)
-            self.commit_files(stamp, write_files(table.metadata, table.io, rows.combine_chunks()))
+        """Write the rows and commit them; without rows there is no commit, and no table.
+
+        A table that this driver has seen is not made again: somebody has deleted it with its rows.
+        """
+        if not len(rows):
+            return
+        is_new = self._target is None
+        table = self.ensure() if is_new else self.run.catalog.load_table(self.place)
+        self._target = Target.of(table, None, None)
+        self.commit_files(stamp, write_files(table.metadata, table.io, rows.combine_chunks()))
+
+    def read(self) -> pa.Table:
+        """The rows; none if there is no table."""
+        return SIDE_SCHEMA.empty_table() if self.existing() is None else super().read()
 
 
 def open_sides(run: SinkRun) -> dict[str, SideTable]:
