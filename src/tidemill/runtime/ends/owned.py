@@ -108,7 +108,7 @@ class Usage:
 
     def reason(self, place: str, sink: Sink) -> str:
         """Why the place stays; empty if nobody else uses it."""
-        if table_key(place) in self._named:
+        if table_key(place.rpartition(":")[2]) in self._named:  # without the kind: postgres:…
             return "the YAML names it"
         others = sorted({*_writers(sink), *self._users.get(place, [])} - {self.run})
         if others:
