@@ -17,6 +17,7 @@ from tidemill.connectors.sinks.iceberg.tables import ensure_table
 from tidemill.connectors.sinks.writing import write_files
 from tidemill.errors import RequestError, RunError
 from tidemill.iceberg.catalog import find_table, list_tables, open_catalog
+from tidemill.project import load
 from tidemill.runfolder.folder import RunFolder
 from tidemill.runfolder.lease import hold_lease, hold_watch
 from tidemill.runtime.ends import forgetting
@@ -146,6 +147,18 @@ def test_a_shadow_that_another_run_wrote_into_stays(stage):
     (told,) = stage.project.forget(A)
     assert told.stay == {f"marts.output__{A}": f"the run {B} uses it, too"}
     assert tables(stage) == {"marts.output", f"marts.output__{A}", *OF_B}
+
+
+def test_a_shadow_that_the_yaml_names_stays(stage):
+    """Somebody has made it productive by its name."""
+    path = stage.project.loaded.path
+    sink = next(iter(stage.project.config.pipelines["pipeline"].sinks.values()))
+    text = path.read_text("utf-8")
+    assert text.count(sink.target) == 1
+    path.write_text(text.replace(sink.target, f"marts.output__{A}"), "utf-8")
+    (told,) = load(path).forget(A)
+    assert told.stay == {f"marts.output__{A}": "the YAML names it"}
+    assert f"marts.output__{A}" in tables(stage)
 
 
 def test_a_shadow_whose_files_are_part_of_a_productive_table_stays(stage):
