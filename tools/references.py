@@ -21,6 +21,7 @@ from tidemill.config.sparksettings import MEANING, OURS
 from tidemill.config.stream import StreamConfig
 from tidemill.connectors.logs.files.home import FilesLive, RequestsTopic
 from tidemill.connectors.logs.kafka.home import KafkaLive
+from tidemill.errors import ExitCode
 from tidemill.types import show_duration
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -108,7 +109,46 @@ def cli_reference() -> str:
     lines = ["# The command line", _MADE]
     for name, text in _helps(cli, "tidemill"):
         lines += ["", f"## `{name}`", "", "```", text.rstrip(), "```"]
-    return "\n".join(lines) + "\n"
+    return "\n".join([*lines, "", *_exit_codes()]) + "\n"
+
+
+_EXITS = {
+    ExitCode.DONE: "Done. A live run that was told to stop has done its work, too.",
+    ExitCode.ERROR: "An error: something failed while it was done, such as user code or a full "
+    "disk; or a run is not in the state for it (`pause` of a finished run).",
+    ExitCode.MISUSE: "Wrong use: options, the YAML, or the name of a run, pipeline or stream ask "
+    "for what cannot be done as written. Nothing was begun, and the same command fails alike.",
+    ExitCode.CANCELLED: "The run was cancelled while the command drove it; or the answer to a "
+    "question was no, and nothing was done.",
+    ExitCode.BROKEN: "The run is finished, and its rows break what `expect:` says.",
+    ExitCode.STOPPED: "A backfill was told to stop and `tidemill resume RUN` continues it; or "
+    "Ctrl-C broke a command off.",
+}
+_JSON_ERROR = """\
+{
+  "error": {
+    "message": "there is no run 'nightly'",
+    "where": null,
+    "fix": "'tidemill backfill' starts one",
+    "exit_code": 2
+  }
+}"""
+
+
+def _exit_codes() -> list[str]:
+    """How commands end, and what an error is for a script."""
+    return [
+        *("## Exit codes", "", "| code | meaning |", "|---|---|"),
+        *(f"| {code.value} | {_EXITS[code]} |" for code in ExitCode),
+        "",
+        "With `--json`, stdout holds one JSON object, also when a command fails. Its only key is "
+        "then `error`, with the same exit code inside; people read the same error as text on "
+        "stderr, beside progress and warnings. Commands that drove a run and end with 3, 4 or 130 "
+        "print the run's result instead, and `archive check` what it found.",
+        *("", "```json", _JSON_ERROR, "```", ""),
+        "A named backfill that is finished, started again by the same command, does nothing, says "
+        "so (`already_finished` in JSON), and ends as it ended: with 0, or with 4.",
+    ]
 
 
 def _helps(command: click.Command, name: str) -> Iterator[tuple[str, str]]:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from difflib import get_close_matches
 from enum import IntEnum
+from typing import ClassVar
 
 _LINE = "tidemill-error: "
 """What the line begins with by which an error travels inside the text of another exception."""
@@ -18,11 +19,11 @@ class ExitCode(IntEnum):
     """How a command ends, for scripts."""
 
     DONE = 0
-    ERROR = 1  # it failed while it was done
-    MISUSE = 2  # the options or the YAML ask for what cannot be done as written
-    CANCELLED = 3
+    ERROR = 1  # it failed while it was done, or a run is not in a state for it
+    MISUSE = 2  # options, the YAML or a name ask for what cannot be done as written
+    CANCELLED = 3  # the run was cancelled, or the user answered no
     BROKEN = 4  # the run is finished, and an expectation of it does not hold
-    STOPPED = 130  # a backfill was told to stop, and can be resumed
+    STOPPED = 130  # a backfill was told to stop, and can be resumed; or Ctrl-C
 
 
 class TidemillError(Exception):
@@ -31,6 +32,9 @@ class TidemillError(Exception):
     ``message`` says what failed and what was found, ``where`` names the place (a YAML path, a
     file, a pipeline), ``fix`` is the operator's next action. Other facts come as keywords.
     """
+
+    exit_code: ClassVar[ExitCode] = ExitCode.ERROR
+    """How a command ends that fails with it."""
 
     def __init__(self, message: str, *, where: str = "", fix: str = "", **facts: object) -> None:
         """Keep the parts apart, so that faces can lay them out."""
@@ -60,9 +64,13 @@ class TidemillError(Exception):
 class ConfigError(TidemillError):
     """The YAML, or what it points at, cannot be used as written."""
 
+    exit_code = ExitCode.MISUSE
+
 
 class PlanError(TidemillError):
     """The request is understood but cannot be carried out as asked."""
+
+    exit_code = ExitCode.MISUSE
 
 
 class SourceError(TidemillError):
@@ -75,6 +83,18 @@ class SinkError(TidemillError):
 
 class RunError(TidemillError):
     """A run cannot be started, resumed or controlled."""
+
+
+class RequestError(RunError):
+    """A command names a run that is not there, or asks of a run what it cannot be asked."""
+
+    exit_code = ExitCode.MISUSE
+
+
+class DeclinedError(TidemillError):
+    """The user was asked, and answered no."""
+
+    exit_code = ExitCode.CANCELLED
 
 
 @contextmanager

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
     from tidemill.archive.desk import ArchiveDesk
     from tidemill.runtime.driving.rewind import Rewound
+    from tidemill.runtime.ends.forgetting import Forgotten
     from tidemill.runtime.reports.late import LateReport
     from tidemill.runtime.reports.states import RunStates, StateSummary
 
@@ -95,10 +96,12 @@ class Project:
 
         ``on_start`` gets the manifest before anything runs; ``on_progress`` is called after each
         batch. Options as in :meth:`plan`. With a ``name``, the run of that name is continued if
-        there is one.
+        there is one; if it is finished already, its result says so, and nothing is done.
         """
         asked = request(pipeline, start, end, **options)
         manifest = self._starter.begin(asked, name, spark)
+        if self.registry.get(manifest.run).state is RunState.FINISHED:
+            return replace(self.status(manifest.run), already_finished=True)
         self._announce(manifest, on_start)
         return self.resume(manifest.run, on_progress=on_progress, spark=spark)
 
@@ -385,6 +388,17 @@ class Project:
             return without_folder(self.registry.get(run), self.registry.totals(run))
         return self.status(run)
 
+    def forget(self, *runs: str, **chosen: Any) -> list[Forgotten]:
+        """Delete all that runs own: tags, shadows, their own late and dead tables, folder, entry.
+
+        Runs are named, or chosen by ``older_than="30d"`` and ``states=["finished"]``. Tables that
+        somebody named stay; a run that is running is refused. With ``dry_run=True`` the result says
+        what would go. After a crash the same call does the rest.
+        """
+        from tidemill.runtime.ends.forgetting import forget_runs
+
+        return forget_runs(self.loaded, self.runs(), runs, **chosen)
+
     def runs(self) -> list[RunRecord]:
         """All runs, oldest first; one whose driver died is shown as failed."""
         return [self._honest(record) for record in self.registry.runs()]
@@ -437,7 +451,7 @@ class Project:
         return ArchiveDesk(self.loaded, stream)
 
     def late(self, pipeline_or_run: str, source: str | None = None) -> LateReport:
-        """The late rows of a run, or of a pipeline's latest run that has a late table."""
+        """The late rows of a run, or of a pipeline's latest run that has read rows."""
         from tidemill.runtime.reports.late import read_late
 
         is_pipeline = pipeline_or_run in self.config.pipelines

@@ -13,6 +13,7 @@ from tidemill.connectors.sinks.writing import write_files
 from tidemill.errors import PlanError, RunError
 from tidemill.iceberg.catalog import open_catalog
 from tidemill.rows.verdict import SIDE_SCHEMA
+from tidemill.runtime.registry import BatchRecord
 
 
 @pytest.fixture(scope="module")
@@ -108,15 +109,17 @@ def test_the_present_lateness_is_enough_for_few_late_rows(tmp_path):
     assert "     99%  10min  the present one" in stage.cli("late", "r1").out
 
 
-def test_the_latest_run_with_a_table_is_taken(tmp_path):
+def test_the_latest_run_that_has_read_rows_is_taken(tmp_path):
     stage = Stage.make(tmp_path)
-    with pytest.raises(RunError, match="no run of 'pipeline' has a late table yet"):
+    with pytest.raises(RunError, match="no run of 'pipeline' has read rows yet"):
         stage.project.late("pipeline")
     stage.run("r1", [late_row(20)], on_time=1)
     stage.run("r2", [late_row(20), late_row(30)], on_time=1)
     stage.run("r3", None)
     assert stage.project.late("pipeline").run == "r2"
     assert stage.project.late("r1").late == 1
+    stage.project.registry.record_batch("r3", BatchRecord(0, 1, 0, 5, 0, 0, 0, 0, 0.0))
+    assert stage.project.late("pipeline").run == "r3", "it has no late row, and so no table"
 
 
 @pytest.mark.parametrize("rows", [[], None], ids=["an empty table", "no table yet"])
@@ -157,10 +160,10 @@ def test_runs_into_one_table_are_counted_together(tmp_path):
 
 def test_what_is_not_there_is_an_error_with_the_nearest(stage):
     stage.cli("late", "pipline").refuses(
-        "there is no pipeline or run 'pipline'\n  fix: did you mean 'pipeline'?", code=1
+        "there is no pipeline or run 'pipline'\n  fix: did you mean 'pipeline'?"
     )
     stage.cli("late", RUN[:-1] + "b").refuses(
-        f"there is no pipeline or run '{RUN[:-1]}b'\n  fix: did you mean '{RUN}'?", code=1
+        f"there is no pipeline or run '{RUN[:-1]}b'\n  fix: did you mean '{RUN}'?"
     )
     stage.cli("late", RUN, "--source", "play").refuses(
         f"the run {RUN} has no source 'play'\n  fix: did you mean 'plays'?"

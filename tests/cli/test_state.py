@@ -199,7 +199,7 @@ def test_what_is_not_there_is_an_error_with_what_is(stage):
     assert set(
         raised.value.fix.removeprefix("it has, for example, ").split(";")[0].split(" | ")
     ) == {"1", "2"}
-    stage.cli("state", "r2").refuses("there is no run 'r2'\n  fix: allowed: r1", code=1)
+    stage.cli("state", "r2").refuses("there is no run 'r2'\n  fix: allowed: r1")
     stage.cli("state", "r1", "--csv").misused("--csv goes with --key, and not with --json")
 
 

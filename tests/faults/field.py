@@ -24,7 +24,7 @@ from tests.faults.catalogs import Catalogs
 from tests.faults.steps import table_of
 from tests.kafka.broker import Broker
 from tests.live.seam import LATENESS, SIZE, Record, count, read_log
-from tidemill.iceberg.catalog import open_catalog
+from tidemill.iceberg.catalog import find_table, open_catalog
 from tidemill.project import Project, load
 from tidemill.testing import assert_same_rows
 from tidemill.types import from_micros, to_micros
@@ -231,7 +231,8 @@ class Plot:
         result = self.project.status(run)
         catalog = open_catalog(self.project.loaded)
         names = (*result.outputs.values(), result.late, result.dead)
-        return {name: catalog.load_table(name).metadata_location for name in names}
+        tables = {name: find_table(catalog, name) for name in names}
+        return {name: table.metadata_location if table else "" for name, table in tables.items()}
 
     def _rows(self, name: str) -> list[dict[str, Any]]:
         """A table's rows; no file of it may be there twice."""

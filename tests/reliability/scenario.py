@@ -15,7 +15,7 @@ from pathlib import Path
 import psutil
 import yaml
 
-from tidemill.iceberg.catalog import open_catalog
+from tidemill.iceberg.catalog import find_table, open_catalog
 from tidemill.project import Project, load
 from tidemill.starter.writing import write_starter
 from tidemill.testing import collect
@@ -151,8 +151,9 @@ class Yard:
             (result.late, read.late),
             (result.dead, read.dead),
         ):
-            if not name.startswith("postgres:"):
-                tasks = catalog.load_table(name).scan().plan_files()
+            table = find_table(catalog, name)  # a table of late or dead rows only if there are any
+            if table is not None:
+                tasks = table.scan().plan_files()
                 files = [task.file.file_path for task in tasks]
                 assert len(files) == len(set(files)), f"{name} refers to a file twice"
             found.append(Counter(repr(row) for row in rows.to_pylist()))

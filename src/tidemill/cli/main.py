@@ -13,11 +13,12 @@ import click
 from tidemill import __version__
 from tidemill.cli.archive import archive
 from tidemill.cli.driving import backfill, plan, resume, run, stop
-from tidemill.cli.options import redact
+from tidemill.cli.forget import forget
+from tidemill.cli.options import print_json, redact
 from tidemill.cli.outlet import LogOutlet, leave, protect_streams
 from tidemill.cli.runs import cancel, late, pause, rewind, runs, state, status
 from tidemill.cli.start import completion, doctor, init, schema
-from tidemill.errors import ConfigError, ExitCode, PlanError, TidemillError
+from tidemill.errors import ExitCode, RequestError, TidemillError
 
 _LOUD = ("py4j", "DataFrameQueryContextLogger", "SQLQueryContextLogger")
 """Loggers of PySpark and py4j: they log long traces of errors that are also raised."""
@@ -38,29 +39,47 @@ class Edge(click.Group):
     def _main(self, *args: Any, **kwargs: Any) -> Any:
         verbose = "--verbose" in sys.argv or "-v" in sys.argv
         level = logging.INFO if verbose else logging.ERROR
+        as_json = "--json" in (kwargs.get("args") or (args and args[0]) or sys.argv)
         logging.basicConfig(level=level, handlers=[LogOutlet()])
         if not verbose:
             warnings.simplefilter("ignore")
             for name in _LOUD:
                 logging.getLogger(name).setLevel(logging.CRITICAL)
         try:
-            return super().main(*args, **kwargs)
+            sys.exit(super().main(*args, **{**kwargs, "standalone_mode": False}))
+        except click.Abort:  # Ctrl-C, or the end of the input where a question waits for an answer
+            ended = TidemillError("the command was broken off")
+            click.echo(ended.text(), err=True)
+            sys.exit(_left(ended, ExitCode.STOPPED, as_json))
+        except click.ClickException as error:
+            error.show()
+            misuse = RequestError(error.format_message(), fix="--help shows what it takes")
+            sys.exit(_left(misuse, ExitCode(error.exit_code), as_json))
         except Exception as error:
             if verbose:
                 click.echo(redact(traceback.format_exc()), err=True)
-            click.echo(redact(f"error: {_text(error)}"), err=True)
-            is_misuse = isinstance(error, ConfigError | PlanError)
-            sys.exit(ExitCode.MISUSE if is_misuse else ExitCode.ERROR)
+            told = _told(error)
+            click.echo(redact(f"error: {told.text()}"), err=True)
+            sys.exit(_left(told, told.exit_code, as_json))
 
 
-def _text(error: Exception) -> str:
+def _left(error: TidemillError, code: ExitCode, as_json: bool) -> ExitCode:
+    """How a command leaves: with ``--json`` the error is the one object on stdout."""
+    if as_json:
+        parts = {"message": error.message, "where": error.where or None, "fix": error.fix or None}
+        print_json({"error": {**parts, "exit_code": int(code)}})
+    return code
+
+
+def _told(error: Exception) -> TidemillError:
+    """Any error as one of ours, with what to do next."""
     if isinstance(error, TidemillError):
-        return error.text()
+        return error
+    fix = "--verbose shows the trace"
     if isinstance(error, OSError):
-        place = f"{error.filename}: " if error.filename else ""
-        fix = "check permissions and free space; --verbose shows the trace"
-        return f"{place}{error.strerror or error}\n  fix: {fix}"
-    return f"{type(error).__name__}: {error}\n  fix: --verbose shows the trace"
+        fix = f"check permissions and free space; {fix}"
+        return TidemillError(str(error.strerror or error), where=str(error.filename or ""), fix=fix)
+    return TidemillError(f"{type(error).__name__}: {error}", fix=fix)
 
 
 @click.group(cls=Edge, context_settings={"help_option_names": ["-h", "--help"]})
@@ -77,13 +96,14 @@ def cli() -> None:
       tidemill run PIPELINE         live; with --from, history first
       tidemill runs                 what ran, and how it ended
       tidemill late PIPELINE        which rows came late, and which lateness would do
+      tidemill forget RUN           delete a run with all that is its own
     """
 
 
 for command in (
     *(init, doctor, schema, completion),
     *(plan, backfill, run, resume),
-    *(runs, status, stop, pause, cancel, rewind),
+    *(runs, status, stop, pause, cancel, rewind, forget),
     *(late, state, archive),
 ):
     cli.add_command(command)

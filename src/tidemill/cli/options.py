@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 from click.shell_completion import CompletionItem
 
-from tidemill.errors import ConfigError, ExitCode, TidemillError
+from tidemill.errors import ConfigError, TidemillError
 from tidemill.types import parse_duration, parse_instant
 
 if TYPE_CHECKING:
@@ -115,6 +115,7 @@ verbose_option = click.option(
 json_option = click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
 pipeline_argument = click.argument("pipeline", shell_complete=completed(_pipelines))
 run_argument = click.argument("run", shell_complete=completed(_runs))
+runs_argument = click.argument("runs", nargs=-1, metavar="[RUN]…", shell_complete=completed(_runs))
 pipeline_or_run_argument = click.argument(
     "name",
     metavar="PIPELINE|RUN",
@@ -134,10 +135,8 @@ def given(options: dict[str, Any]) -> dict[str, Any]:
 def finish(result: RunResult, as_json: bool) -> None:
     """Show how a run ended, and exit with the code for it."""
     present(as_json, result.to_json(), "render.show_result", result)
-    if result.state == "stopped" and result.phase is None:
-        sys.exit(ExitCode.STOPPED)
-    if result.broken:
-        sys.exit(ExitCode.BROKEN)
+    if result.exit_code:
+        sys.exit(result.exit_code)
 
 
 def show_progress(drive: Callable[..., RunResult], as_json: bool) -> None:

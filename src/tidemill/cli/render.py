@@ -129,6 +129,7 @@ def show_result(result: RunResult) -> None:
     is_well = not (result.broken or result.warnings)
     color = _STATES.get(result.state, "white") if is_well else "red"
     state = str(result.state) if is_well else f"{result.state}, NOT as expected"
+    state += " already, nothing was done" if result.already_finished else ""
     named = "" if result.name is None else f" ({result.name})"
     where = f"slice {result.slices_done}/{result.slices}"
     if result.phase is not None and result.phase.name == "live":
@@ -148,8 +149,12 @@ def show_result(result: RunResult) -> None:
     out.print(f"  out {totals.out:,}, outside the range {totals.suppressed:,}")
     for name, table in result.outputs.items():
         out.print(f"  {name:<7} {table}")
-    if result.late:
-        out.print(f"  late    {result.late}\n  dead    {result.dead}")
+    for name, rows, table in (
+        ("late", totals.late, result.late),
+        ("dead", totals.dead, result.dead),
+    ):
+        if rows and table:  # the table is made with its first row
+            out.print(f"  {name:<7} {table}")
     show_expectations(out, result)
     if result.error:
         out.print(f"  [red]{escape(redact(result.error))}[/]")

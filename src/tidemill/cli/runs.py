@@ -92,7 +92,7 @@ def rewind(run: str, batch: int | None, config: Path, as_json: bool) -> None:
 def late(name: str, source: str | None, config: Path, as_json: bool) -> None:
     r"""Show the late rows of a run: how many, how late, and which lateness would have kept them.
 
-    For a pipeline, its latest run with a late table is shown. A row is late if its delay (ingest
+    For a pipeline, its latest run that has read rows is shown. A row is late if its delay (ingest
     time minus event time) is longer than its source's lateness. The bars count late rows by delay;
     the percentage beside a bar is the share of all rows read that would be on time with a lateness
     of the bar's upper end.

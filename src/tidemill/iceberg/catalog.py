@@ -82,6 +82,26 @@ def load_table(catalog: Catalog, name: str, where: str) -> Table:
         ) from None
 
 
+def find_table(catalog: Catalog, name: str) -> Table | None:
+    """A table that may be missing, or whose metadata may be gone: None then."""
+    from pyiceberg.exceptions import NoSuchIdentifierError, NoSuchNamespaceError, NoSuchTableError
+
+    missing = (NoSuchTableError, NoSuchNamespaceError, NoSuchIdentifierError, FileNotFoundError)
+    with contextlib.suppress(*missing):
+        return catalog.load_table(name)
+    return None
+
+
+def list_tables(catalog: Catalog) -> list[str]:
+    """The names of all tables, in all namespaces."""
+    found, left = [], list(catalog.list_namespaces())
+    while left:
+        namespace = left.pop()
+        left += [each for each in catalog.list_namespaces(namespace) if len(each) > len(namespace)]
+        found += [".".join(name) for name in catalog.list_tables(namespace)]
+    return sorted(set(found))
+
+
 def _hint(catalog: Catalog, name: str) -> str:
     """The nearest table of the namespace; if it has none, the nearest namespace."""
     from pyiceberg.exceptions import NoSuchNamespaceError
@@ -119,10 +139,15 @@ def _pin(table: Table, snapshot: int, tag: str) -> None:
     table.manage_snapshots().create_tag(snapshot, tag).commit()
 
 
+def tags_of(table: Table, run: str) -> list[str]:
+    """The tags that a run has set on a table."""
+    tag = tag_name(run)
+    return [name for name in table.metadata.refs if name == tag or name.startswith(f"{tag}-")]
+
+
 def unpin_snapshot(table: Table, run: str) -> None:
     """Remove a run's tags from a table, when the run has ended."""
-    tag = tag_name(run)
-    _remove_tags(table, lambda name: name == tag or name.startswith(f"{tag}-"))
+    _remove_tags(table, lambda name: name in tags_of(table, run))
 
 
 def keep_tags(table: Table, snapshot: int, run: str, kept: int) -> None:

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from tidemill.errors import RunError
+from tidemill.errors import RequestError, RunError
 from tidemill.planning.manifest import Manifest
 from tidemill.storage.disk import sync_files
 from tidemill.storage.location import Location
@@ -79,7 +79,7 @@ class RunFolder:
     def of(cls, home: Path, run: str) -> RunFolder:
         """The folder of a run; the id must be a plain name."""
         if not run or "/" in run or run.startswith("."):
-            raise RunError(f"{run!r} is not a run id", fix="'tidemill runs' lists them")
+            raise RequestError(f"{run!r} is not a run id", fix="'tidemill runs' lists them")
         return cls(home / "runs" / run)
 
     @property

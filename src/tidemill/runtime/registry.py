@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
 
-from tidemill.errors import RunError, nearest
+from tidemill.errors import RequestError, RunError, nearest
 from tidemill.planning.judging.expectations import RowCounts
 from tidemill.planning.judging.hourly import HourOfBatches
 
@@ -203,10 +203,11 @@ class Registry:
         self._execute("delete from names where run = ?", run)
 
     def remove(self, run: str) -> None:
-        """Forget a run that could not be begun."""
+        """Forget a run, with its name and its counts; one that is not there is no error."""
         with self._connect() as connection:
-            connection.execute("delete from runs where run = ?", (run,))
-            connection.execute("delete from names where run = ?", (run,))
+            connection.execute("begin immediate")
+            for table in ("batches", "totals", "names", "runs"):
+                connection.execute(f"delete from {table} where run = ?", (run,))
 
     def set_state(self, run: str, state: RunState, error: str | None = None) -> None:
         """Move a run to another state; started and finished follow from it."""
@@ -270,7 +271,7 @@ class Registry:
             return found[0]
         known = [text for record in self.runs() for text in (record.run, record.name) if text]
         fix = nearest(run, known[-8:]) if known else "'tidemill backfill' starts one"
-        raise RunError(f"there is no run {run!r}", fix=fix)
+        raise RequestError(f"there is no run {run!r}", fix=fix)
 
     def runs(self) -> list[RunRecord]:
         """All runs, oldest first."""

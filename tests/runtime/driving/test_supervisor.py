@@ -60,7 +60,7 @@ def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(supervisor, "_FIRST_PAUSE", 0.01)
 
 
-@pytest.mark.parametrize("code", [0, 130])
+@pytest.mark.parametrize("code", [0, 3, 4, 130])
 def test_a_clean_end_is_the_end(
     tmp_path: Path, code: int, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -1,5 +1,6 @@
 """The same command again goes on with the run of that name, or says why not. No Spark starts."""
 
+import json
 import shutil
 import sqlite3
 from concurrent.futures import ThreadPoolExecutor
@@ -11,7 +12,7 @@ import pytest
 from tests.bad_input.shop import FROM, TO, Shop, events, table
 from tests.manifests import change, make_manifest
 from tidemill.connectors.archives import iceberg
-from tidemill.errors import RunError, SourceError, TidemillError
+from tidemill.errors import RequestError, RunError, SourceError, TidemillError
 from tidemill.planning.requests import request, run_request
 from tidemill.runfolder.folder import RunFolder
 from tidemill.runfolder.lease import hold_lease, hold_watch
@@ -97,6 +98,25 @@ def test_a_run_that_is_over_does_not_go_on(shop, state):
     with pytest.raises(RunError, match=rf"'live' \({run}\) is {state}") as raised:
         shop.project.prepare_run("sums", name="live")
     assert "another --name" in raised.value.fix
+
+
+def test_a_backfill_that_is_finished_says_so_and_does_nothing(shop):
+    run = shop.project.prepare(shop.project.plan("sums", FROM, TO), "again").run
+    shop.project.registry.set_state(run, RunState.FINISHED)
+    begun: list[object] = []
+    result = shop.project.backfill("sums", FROM, TO, name="again", on_start=begun.append)
+    assert (result.run, result.state, begun) == (run, RunState.FINISHED, [])
+    assert result.already_finished and result.exit_code == 0
+    told = shop.backfill("--name", "again")
+    assert told.code == 0
+    assert f"finished already, nothing was done  run {run} (again)" in told.out
+    assert json.loads(shop.backfill("--name", "again", "--json").out)["already_finished"]
+    with pytest.raises(RequestError, match="begun with other options"):
+        shop.project.backfill("sums", FROM, TO, name="again", where="amount > 1")
+    shutil.rmtree(RunFolder.of(shop.project.loaded.home, run).path)
+    with pytest.raises(RunError, match=rf"'again' \({run}\) is finished") as raised:
+        shop.project.backfill("sums", FROM, TO, name="again")
+    assert "'tidemill forget again'" in raised.value.fix
 
 
 @pytest.mark.parametrize(

@@ -170,6 +170,22 @@ class Sink(ABC):
             fix="read them as their consumers do",
         )
 
+    def is_there(self) -> bool:
+        """Driver: whether the place exists now. `tidemill forget` asks it, before ``drop``."""
+        return False
+
+    def lent_to(self, places: Iterable[str]) -> str | None:
+        """Driver: which of these places has files of this one, and would lose rows by ``drop``."""
+        del places
+        return None
+
+    def drop(self) -> None:  # noqa: B027
+        """Driver: delete the place with all its rows; only ever asked of a run's own shadow.
+
+        It may be killed, and is called again then: a place that is half deleted, or is not there,
+        is no error.
+        """
+
     def require_apart(self, sources: Mapping[str, SourcePin]) -> None:  # noqa: B027
         """Raise PlanError if the place belongs to one of the run's sources, or to an archive."""
 

@@ -21,7 +21,7 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0
 _LOOK = 0.5
 _FRUITLESS = 5
 """The supervisor gives up after so many starts in a row without a committed batch."""
-_DONE = (ExitCode.DONE, ExitCode.BROKEN, ExitCode.STOPPED)
+_DONE = (ExitCode.DONE, ExitCode.CANCELLED, ExitCode.BROKEN, ExitCode.STOPPED)
 _HOPELESS = ExitCode.MISUSE
 """Another start would fail alike."""
 

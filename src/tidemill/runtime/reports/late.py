@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidemill.config.loader import LoadedConfig
-from tidemill.errors import PlanError, RunError, nearest
+from tidemill.errors import PlanError, RequestError, RunError, nearest
 from tidemill.iceberg.catalog import open_catalog
 from tidemill.planning.judging.late_causes import probable_cause, zone_shifts
 from tidemill.planning.lateness import DelayBucket, Keeping, delay_histogram, latenesses_to_keep
@@ -199,9 +199,9 @@ class _Gathered:
 def read_late(
     loaded: LoadedConfig, registry: Registry, pipeline_or_run: str, source: str | None = None
 ) -> LateReport:
-    """The report of a run, or of a pipeline's latest run that has a late table. No Spark."""
+    """The report of a run, or of a pipeline's latest run that has read rows. No Spark."""
     catalog = open_catalog(loaded)
-    manifest = _find(loaded, registry, catalog, pipeline_or_run)
+    manifest = _find(loaded, registry, pipeline_or_run)
     if source is not None and source not in manifest.sources:
         raise PlanError(
             f"the run {manifest.run} has no source {source!r}",
@@ -254,24 +254,27 @@ def _source(manifest: Manifest, name: str, found: _Gathered, rows: int) -> Sourc
     )
 
 
-def _find(loaded: LoadedConfig, registry: Registry, catalog: Catalog, name: str) -> Manifest:
-    """The manifest of the named run, or of the pipeline's latest run that has a late table."""
+def _find(loaded: LoadedConfig, registry: Registry, name: str) -> Manifest:
+    """The manifest of the named run, or of the pipeline's latest run that has read rows.
+
+    That run may have no late table, because the table is made with the first late row.
+    """
     records = registry.runs()
     if any(record.run == name for record in records):
         return RunFolder.of(loaded.home, name).read_manifest()
     if name not in loaded.config.pipelines:
         known = [record.run for record in records[-_RUNS_NAMED:]]
-        raise RunError(
+        raise RequestError(
             f"there is no pipeline or run {name!r}",
             fix=nearest(name, [*loaded.config.pipelines, *known]),
         )
     for record in reversed(records):
-        if record.pipeline == name:
-            manifest = RunFolder.of(loaded.home, record.run).read_manifest()
-            if catalog.table_exists(manifest.outputs.late_table):
+        if record.pipeline == name and registry.totals(record.run).batches:
+            manifest = find_manifest(loaded.home, record.run)
+            if manifest is not None:
                 return manifest
     raise RunError(
-        f"no run of {name!r} has a late table yet",
+        f"no run of {name!r} has read rows yet",
         fix=f"'tidemill backfill {name}' starts one; 'tidemill runs' lists them",
     )
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from tidemill.errors import RunError
+from tidemill.errors import ExitCode, RunError
 from tidemill.planning.judging.expectations import Verdict
 from tidemill.planning.manifest import Manifest
 from tidemill.runfolder.folder import RunFolder
@@ -116,11 +116,20 @@ class RunResult:
     expectations: tuple[Verdict, ...] = ()
     warnings: tuple[str, ...] = ()  # what must not go unseen, such as a run of late rows only
     params: dict[str, Any] = field(default_factory=dict)  # as JSON has them
+    already_finished: bool = False  # before the command that asks for it, which did nothing
 
     @property
     def broken(self) -> tuple[Verdict, ...]:
         """The expectations that do not hold, with some of the rows that break them."""
         return tuple(each for each in self.expectations if each.is_kept is False)
+
+    @property
+    def exit_code(self) -> ExitCode:
+        """How the command ends that drove the run. A live run has no other end than a stop."""
+        ends = {RunState.CANCELLED: ExitCode.CANCELLED, RunState.FAILED: ExitCode.ERROR}
+        if self.state is RunState.STOPPED and self.phase is None:
+            return ExitCode.STOPPED
+        return ends.get(self.state, ExitCode.BROKEN if self.broken else ExitCode.DONE)
 
     def to_json(self) -> dict[str, Any]:
         """As ``--json`` prints it."""
@@ -131,6 +140,7 @@ class RunResult:
             "pipeline": self.pipeline,
             "params": self.params,
             "state": str(self.state),
+            **({"already_finished": True} if self.already_finished else {}),
             "tables": {"outputs": self.outputs, "late": self.late, "dead": self.dead},
             "rows": {
                 "in": totals.read,

@@ -17,13 +17,13 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from tidemill.errors import RunError
+from tidemill.errors import RequestError, RunError
 from tidemill.planning.code.params import write
 from tidemill.planning.manifest import Manifest
 from tidemill.planning.plan import RunRequest
 from tidemill.runfolder.folder import RunFolder
 from tidemill.runfolder.lease import is_held, is_watched
-from tidemill.runtime.registry import OVER, Registry, RunState, open_registry
+from tidemill.runtime.registry import OVER, Registry, RunRecord, RunState, open_registry
 from tidemill.types import BEGINNING, FOREVER, TimeRange, show_duration, show_instant
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
@@ -47,7 +47,7 @@ def find_manifest(home: Path, run: str) -> Manifest | None:
 def check_name(name: str) -> None:
     """Refuse a name that does not fit into a command or a path, or that looks like a run's id."""
     if _NAME.fullmatch(name) is None or _RUN.fullmatch(name) is not None:
-        raise RunError(
+        raise RequestError(
             f"{name!r} cannot be a run's name",
             fix="use letters, digits, '.', '_' and '-', and not the form of a run's id",
         )
@@ -94,8 +94,8 @@ def _plain(value: Any) -> Any:
 def find_named(home: Path, name: str, pipeline: str, asked: Mapping[str, Any]) -> Manifest | None:
     """The manifest of the run with that name, which may continue now; None if there is none yet.
 
-    If a run's start was interrupted before its manifest was written, its name is free: that run
-    computed nothing.
+    It may also be a backfill that is finished: there is nothing to continue then. If a run's start
+    was interrupted before its manifest was written, its name is free: that run computed nothing.
     """
     check_name(name)
     registry = open_registry(home)
@@ -103,7 +103,7 @@ def find_named(home: Path, name: str, pipeline: str, asked: Mapping[str, Any]) -
     if run is None:
         return None
     folder = RunFolder.of(home, run)
-    if _is_over(registry, name, run):
+    if not _is_done(home, registry.get(run)) and _is_over(registry, name, run):
         registry.unname(run)
         return None
     if not folder.has_manifest():
@@ -113,6 +113,12 @@ def find_named(home: Path, name: str, pipeline: str, asked: Mapping[str, Any]) -
     _require_asked(name, manifest, pipeline, asked)
     _require_free(name, run, folder.path)
     return manifest
+
+
+def _is_done(home: Path, record: RunRecord) -> bool:
+    """Whether the run is a backfill that is finished, and its folder tells what was asked of it."""
+    is_done = record.state is RunState.FINISHED and record.mode == "backfill"
+    return is_done and RunFolder.of(home, record.run).has_manifest()
 
 
 def _give_up(registry: Registry, name: str, run: str) -> None:
@@ -150,7 +156,7 @@ def _is_over(registry: Registry, name: str, run: str) -> bool:
     if record.state in OVER:
         raise RunError(
             f"the run {name!r} ({run}) is {record.state}: it does not go on",
-            fix="choose another --name for a new run",
+            fix=f"choose another --name for a new run, or 'tidemill forget {name}' first",
             state=record.state,
         )
     return False
@@ -170,7 +176,7 @@ def _require_asked(name: str, manifest: Manifest, pipeline: str, asked: Mapping[
         told = "; ".join(
             f"{key} was {_shown(then, key)}, is {_shown(now, key)}" for key in different
         )
-        raise RunError(
+        raise RequestError(
             f"the run {name!r} ({manifest.run}) was begun with other options: {told}",
             fix=f"give the same ones, or 'tidemill resume {name}'; another --name begins a new run",
             options=different,

@@ -27,7 +27,7 @@ from tidemill.connectors.sinks.kafka.repeats import drop_repeats
 from tidemill.connectors.sinks.kafka.topic import SentNote
 from tidemill.connectors.sinks.writing import RESULT_DDL, BatchWriter
 from tidemill.errors import ConfigError, PlanError, SinkError
-from tidemill.iceberg.catalog import open_catalog
+from tidemill.iceberg.catalog import find_table, open_catalog
 from tidemill.planning.messages import MessageShape
 from tidemill.project import Until
 from tidemill.testing import assert_same_rows
@@ -64,8 +64,8 @@ class Pier(Yard):
         return self
 
     def rows(self, table: str) -> list[dict[str, Any]]:
-        scan = open_catalog(self.project.loaded).load_table(table).scan()
-        return list(scan.to_arrow().to_pylist())
+        found = find_table(open_catalog(self.project.loaded), table)
+        return [] if found is None else list(found.scan().to_arrow().to_pylist())
 
     def on_time(self, end: str) -> list[dict[str, Any]]:
         """What ``every`` must give, from the log itself."""

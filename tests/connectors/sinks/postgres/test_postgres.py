@@ -51,6 +51,21 @@ def test_a_batch_without_rows_commits_nothing(stage):
     assert sink.stamps() == {}
 
 
+def test_a_table_is_dropped_with_its_stamps_and_stages(stage):
+    """Twice is as good as once; the stamps of other tables in the schema stay."""
+    other = stage.ready(table=f"{stage.schema}.others")
+    other.commit(stamp(0), write(other, table(A)))
+    sink = stage.ready()
+    assert sink.is_there()
+    sink.commit(stamp(0), write(sink, table(A)))
+    write(sink, table(B))
+    for _ in range(2):
+        sink.drop()
+        assert (sink.is_there(), sink.stamps(), stage.staged()) == (False, {}, 0)
+    assert list(other.stamps()) == ["r1"]
+    assert stage.query("SELECT count(*) FROM $S.others") == [(1,)]
+
+
 def test_a_repeat_is_thrown_away(stage):
     sink = stage.ready()
     sink.commit(stamp(0), write(sink, table(A)))

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import pickle
-from collections.abc import Iterator, Mapping, Sequence
+import shutil
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from tidemill.archive.progress import name_of, read_progress
 from tidemill.connectors.archives.opening import archive_of
 from tidemill.connectors.sinks.contract import LastCommit, Sink, SinkRun, arrow_schema
 from tidemill.connectors.sinks.iceberg.commit import Known, commit_files
+from tidemill.connectors.sinks.iceberg.dropping import drop_table, uses_files_of
 from tidemill.connectors.sinks.iceberg.section import table_pin
 from tidemill.connectors.sinks.iceberg.snapshot_expiry import Wastebook, run_of
 from tidemill.connectors.sinks.iceberg.tables import ensure_table
 from tidemill.connectors.sinks.stamp import read_stamps
 from tidemill.connectors.sinks.writing import Target, write_files
 from tidemill.errors import PlanError, RunError
+from tidemill.iceberg.catalog import find_table
 from tidemill.rows.verdict import SIDE_SCHEMA
 
 if TYPE_CHECKING:
@@ -41,7 +44,13 @@ class IcebergTable(Sink):
 
     def prepare(self, at_start: BatchStamp | None) -> None:
         """Make the table if it is missing. An archive's table gets the columns that it lacks."""
-        table = ensure_table(
+        table, order = self.ensure(), tuple(self.pin.own["order"])
+        self._target = Target.of(table, self.pin.time, self.run.manifest.times.output, order)
+        self.at_start = at_start
+
+    def ensure(self) -> Table:
+        """The table, made if it is missing, with columns that fit."""
+        return ensure_table(
             self.run.catalog,
             self.pin.table,
             self.schema(),
@@ -50,9 +59,6 @@ class IcebergTable(Sink):
             region=self.pin.own["region"],
             grows=not self.run.manifest.code.is_there,
         )
-        order = tuple(self.pin.own["order"])
-        self._target = Target.of(table, self.pin.time, self.run.manifest.times.output, order)
-        self.at_start = at_start
 
     def schema(self) -> pa.Schema:
         """The table's columns."""
@@ -119,6 +125,32 @@ class IcebergTable(Sink):
         """The rows of the current snapshot."""
         return self.run.catalog.load_table(self.place).scan().to_arrow()
 
+    def is_there(self) -> bool:
+        """Also if the table's metadata is gone: its entry in the catalog is then left to delete."""
+        try:
+            return self.existing() is not None
+        except FileNotFoundError:
+            return True
+
+    def lent_to(self, places: Iterable[str]) -> str | None:
+        """The table that has this one's location, or files below it, as `add_files` makes it."""
+        table = find_table(self.run.catalog, self.place)
+        if table is None:
+            return None
+        for name in places:
+            other = find_table(self.run.catalog, name)
+            if other is not None and uses_files_of(other, table.metadata.location):
+                return name
+        return None
+
+    def drop(self) -> None:
+        """Delete the table with its files, and the list of those that were to be deleted later."""
+        drop_table(self.run.catalog, self.place)
+        keep = self.run.loaded.config.keep_snapshots
+        book = Wastebook.of(self.run.loaded.home, self.place, self.run.run, keep)
+        if "/" not in self.place:  # the list lies directly below the project's folder
+            shutil.rmtree(book.folder, ignore_errors=True)
+
     def require_apart(self, sources: Mapping[str, SourcePin]) -> None:
         """Compare ids, because the catalog may know a source's table by another name, too."""
         table = self.existing()
@@ -153,7 +185,11 @@ class IcebergTable(Sink):
 
 
 class SideTable(IcebergTable):
-    """The table of a run's late or dead rows, which the driver writes itself."""
+    """The table of a run's late or dead rows, which the driver writes itself.
+
+    The table is made with its first row, so a missing table is an empty one. A driver that is
+    killed between the two leaves a table without a stamp, which says that no batch is in it.
+    """
 
     def __init__(self, run: SinkRun, name: str) -> None:
         """A table of the catalog, whatever the outputs are; its rows go by their ingest time."""
@@ -163,12 +199,27 @@ class SideTable(IcebergTable):
         """The columns of side files."""
         return SIDE_SCHEMA
 
+    def prepare(self, at_start: BatchStamp | None) -> None:
+        """Check the table if it is there; it is not made."""
+        self.at_start = at_start
+        if self.existing() is not None:
+            self._target = Target.of(self.ensure(), None, None)
+
     def append(self, stamp: BatchStamp, rows: pa.Table) -> None:
-        """Write the rows and commit them; without rows there is no commit."""
-        if len(rows):
-            table = self.run.catalog.load_table(self.place)
-            self._target = Target.of(table, None, None)
-            self.commit_files(stamp, write_files(table.metadata, table.io, rows.combine_chunks()))
+        """Write the rows and commit them; without rows there is no commit, and no table.
+
+        A table that this driver has seen is not made again: somebody has deleted it with its rows.
+        """
+        if not len(rows):
+            return
+        is_new = self._target is None
+        table = self.ensure() if is_new else self.run.catalog.load_table(self.place)
+        self._target = Target.of(table, None, None)
+        self.commit_files(stamp, write_files(table.metadata, table.io, rows.combine_chunks()))
+
+    def read(self) -> pa.Table:
+        """The rows; none if there is no table."""
+        return SIDE_SCHEMA.empty_table() if self.existing() is None else super().read()
 
 
 def open_sides(run: SinkRun) -> dict[str, SideTable]:

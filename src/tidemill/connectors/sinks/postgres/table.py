@@ -158,6 +158,21 @@ class PostgresTable(Sink):
                 arrays = [pa.array(list(each), kind) for each, kind in found]
                 yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
+    def is_there(self) -> bool:
+        """Ask the server."""
+        with self._connected() as connection:
+            return self._exists(connection, self._table)
+
+    def drop(self) -> None:
+        """Drop the table, its stamps and its staging tables in one transaction."""
+        with self._connected() as connection, connection.transaction():
+            self._lock(connection, _STAMPS)
+            self._drop_stages(connection)
+            connection.execute(self._sql("DROP TABLE IF EXISTS {table}"))
+            if self._exists(connection, _STAMPS):
+                query = self._sql("DELETE FROM {stamps} WHERE target = %s")
+                connection.execute(query, [self._table])
+
     def read(self) -> pa.Table:
         """The output's columns, in its types; documents, which nested columns became, as text."""
         schema = arrow_schema(self.pin)

@@ -1,0 +1,1 @@
+"""When a run is no longer wanted: what it owns, and how it is forgotten."""
