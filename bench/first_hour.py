@@ -195,6 +195,7 @@ def session(project: Project) -> Iterator[Any]:
     from tidemill.runtime.spark.session import build_session
 
     conf = {"spark.sql.streaming.numRecentProgressUpdates": 200, **project.config.spark.conf}
+    conf |= json.loads(os.environ.get("BENCH_CONF", "{}"))
     config = project.config.spark.model_copy(update={"conf": conf})
     spark = build_session(config, 2, "bench", log=Path(os.devnull), warm=True)
     try:
