@@ -15,6 +15,7 @@ from tidemill.runfolder.offset_log import (
     oldest_entry,
     read_batch,
     remove_after,
+    remove_checksums,
     remove_commit,
     require_batch,
 )
@@ -108,6 +109,16 @@ def test_a_rewind_leaves_the_offsets_of_the_first_batch_to_repeat(tmp_path):
     assert {path.name for path in (tmp_path / "commits").iterdir()} == {"3", ".3.crc"}
     remove_commit(tmp_path, 3)
     assert committed_batches(tmp_path) == []
+
+
+def test_checksums_go_and_the_files_beside_them_stay(tmp_path):
+    for name in ("metadata", "offsets/1", "state/0/0/2.delta"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("kept")
+        (tmp_path / name).with_name(f".{Path(name).name}.crc").write_text("old")
+    remove_checksums(tmp_path)
+    left = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
+    assert left == {"metadata", "offsets/1", "state/0/0/2.delta"}
 
 
 def test_an_executor_finds_its_batch_by_uri_or_says_where_it_looked(tmp_path):

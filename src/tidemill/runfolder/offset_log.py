@@ -89,6 +89,17 @@ def remove_commit(checkpoint: Place, batch: int) -> None:
     _remove(checkpoint, SPARK_COMMITS, batch)
 
 
+def remove_checksums(checkpoint: Path) -> None:
+    """Remove Hadoop's checksums of a checkpoint's files, which only some sessions write.
+
+    A session that writes none leaves an old checksum beside a file that it writes again. A session
+    that does write them would then take the new file for damaged. Without a checksum nothing is
+    compared.
+    """
+    for path in checkpoint.rglob(".*.crc"):
+        path.unlink(missing_ok=True)
+
+
 def _remove(checkpoint: Place, log: str, number: int) -> None:
     for name in (f".{number}.crc", str(number)):
         (Location.of(checkpoint) / log / name).remove()

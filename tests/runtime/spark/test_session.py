@@ -79,3 +79,17 @@ def test_workers_import_the_pyspark_of_the_driver(spark: "SparkSession"):
 
     found = spark.range(0, 1, 1, 1).mapInArrow(tell, "file string").collect()
     assert [row.file for row in found] == [pyspark.__file__]
+
+
+@pytest.mark.spark
+def test_a_checkpoint_is_written_without_checksums_and_links(spark: "SparkSession", tmp_path: Path):
+    """Hadoop starts a process for every link that it looks up and every file that it makes."""
+    jvm = spark.sparkContext._jvm
+    conf = spark._jsparkSession.sessionState().newHadoopConf()
+    path = jvm.org.apache.hadoop.fs.Path(str(tmp_path))
+    package = jvm.org.apache.spark.sql.execution.streaming.checkpointing
+    files = package.CheckpointFileManager.create(path, conf)
+    assert files.getClass().getSimpleName() == "FileSystemBasedCheckpointFileManager"
+    stream = files.createAtomic(jvm.org.apache.hadoop.fs.Path(str(tmp_path / "1")), False)
+    stream.close()
+    assert [found.name for found in tmp_path.iterdir()] == ["1"]

@@ -22,6 +22,7 @@ from tidemill.runfolder.offset_log import (
     committed_batches,
     read_batch,
     remove_after,
+    remove_checksums,
     remove_commit,
 )
 from tidemill.types import FOREVER_MICROS
@@ -107,6 +108,7 @@ def prepare_start(folder: RunFolder, manifest: Manifest) -> None:
     and Spark made no batch after it, (2) a rewound run still has batches to repeat, or (3) a
     recovery still has to reach the cuts of a lost run.
     """
+    remove_checksums(folder.checkpoint)
     numbers = begun_batches(folder.checkpoint)
     if not numbers:
         return

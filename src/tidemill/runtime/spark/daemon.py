@@ -18,6 +18,8 @@ def warm_up() -> None:
         "tidemill.folds.builtin",
         "tidemill.connectors.sinks.writing",
         "tidemill.connectors.archives.iceberg",
+        "tidemill.iceberg.local_files",
+        "tidemill.reading.datasource",
         "tidemill.reading.task",
     ):
         importlib.import_module(name)

@@ -35,6 +35,19 @@ _LITTLE_HISTORY = {
 _JVM_OPTIONS = "spark.driver.extraJavaOptions"
 _COMPILE_LATER = "-XX:CompileThresholdScaling=3"
 """The JVM's compiler takes a third of a short run's CPU; with this it compiles only hot methods."""
+_LOCAL_FILES = {
+    "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing."
+        "FileSystemBasedCheckpointFileManager"
+    ),
+}
+"""How Spark writes checkpoints, which are on a local file system: a draft, then one rename.
+
+With Spark's defaults Hadoop starts 42 processes (``readlink``, ``chmod``) for every batch, and
+renames a file and its checksum one after the other, so that a crash in between could leave a file
+with the checksum of another. Each setting needs the other one. State is still checked when it is
+read: Spark's compression keeps a checksum of every block, and folds keep their own."""
 _AHEAD = (
     "tidemill.runtime.driving.executor",
     "pyiceberg.catalog.sql",
@@ -259,6 +272,7 @@ def _settings(
     ours = {
         "spark.ui.enabled": "false",
         **_LITTLE_HISTORY,
+        **_LOCAL_FILES,
         "spark.driver.memory": config.memory or "2g",
         _JVM_OPTIONS: " ".join(f'"{option}"' for option in (logging, _COMPILE_LATER, *options)),
         "spark.ui.showConsoleProgress": "false",
