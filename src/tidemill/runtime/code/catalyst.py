@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from tidemill.planning.code.clocks import cast_specials, typed_specials
-from tidemill.planning.code.lineage import FOLD, PREPARE
+from tidemill.planning.code.lineage import FOLD, PREPARE, table_name
 from tidemill.planning.code.tree import Tree, build_tree
 
 if TYPE_CHECKING:
@@ -87,7 +87,9 @@ def carried_functions(analysed: Any, plan: Tree) -> list[tuple[str, Any]]:
     """The Python functions that a plan sends to executors, unpickled, each with a description."""
     found = []
     for node, told in zip(_walk(analysed), plan.walk(), strict=True):
-        if any(p.kind.startswith("Python") for e in told.expressions() for p in e.walk()):
+        if table_name(told) is None and any(
+            p.kind.startswith("Python") for e in told.expressions() for p in e.walk()
+        ):
             parts = (part for each in _items(node.expressions()) for part in _walk(each))
             functions = (p for p in parts if p.getClass().getSimpleName().startswith("Python"))
             found += [(_words(str(part.name())), _unpickled(part.func())) for part in functions]
