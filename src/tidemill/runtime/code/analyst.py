@@ -78,7 +78,7 @@ def analyse(
         lines, functions = list[str](), list[tuple[str, Any]]()
         for plan in plans:
             analysed = outputs[plan.name]._jdf.queryExecution().analyzed()
-            tree, words = build_tree(plan.analysed), spoken_nodes(analysed)
+            tree, words = build_tree(plan.analysed), spoken_nodes(spark, analysed)
             lines += plan_lines(plan.name, tree, words, seen.values(), clock=bool(plan.clocks))
             functions += carried_functions(analysed, tree)
     told = param_lines(pipeline.params)
