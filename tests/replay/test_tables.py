@@ -16,6 +16,8 @@ from tests.bad_input.terminal import lent, run_cli
 from tidemill.connectors.sinks.iceberg.tables import ensure_table
 from tidemill.iceberg.catalog import open_catalog
 from tidemill.project import Project, load
+from tidemill.runfolder.decided_versions import DecidedVersions
+from tidemill.runfolder.folder import RunFolder
 from tidemill.runtime.registry import RunState
 from tidemill.testing import MemoryLog, assert_same_rows, collect, make_project, replay
 
@@ -143,3 +145,73 @@ def test_tables_are_joined_and_a_resume_sees_the_rows_that_the_run_began_with(
     pq.write_table(PRICES.slice(0, 1), tmp_path / "prices" / "a.parquet")
     result = project.resume(run, spark=spark)
     assert_same_rows(collect(project, result).output.to_pylist(), expected())
+
+
+def titled(plays: DataFrame, genres: DataFrame) -> DataFrame:
+    return plays.join(genres, "show_id").selectExpr("event_ts as t", "show_id", "genre")
+
+
+def test_a_live_run_reads_a_table_again_and_a_repeated_batch_sees_what_it_saw(
+    tmp_path: Path, spark: SparkSession
+) -> None:
+    given: dict[int, pa.Table] = {}
+
+    def plays(show: int, delay: int) -> pa.Table:
+        """Rows that come some seconds from now: the frontier must not be beyond them."""
+        start = datetime.now(UTC) + timedelta(seconds=delay)
+        times = [start + timedelta(milliseconds=at) for at in range(10)]
+        rows = [{"show_id": show, "event_ts": at, "ingest_ts": at} for at in times]
+        given[show] = pa.Table.from_pylist(rows, SCHEMA)
+        return given[show]
+
+    project = made(tmp_path, titled)
+    told = yaml.safe_load(project.loaded.path.read_text("utf-8"))
+    told["tables"]["genres"]["refresh"] = "1 ms"
+    told["streams"]["plays"]["live"] = {"type": "iceberg", "tail": True, "slack": "0 s"}
+    project = change(project, **told)
+    log = open_catalog(project.loaded).load_table("logs.plays")
+    log.overwrite(plays(0, -60))
+    runs: list[str] = []
+    seen: list[int] = []
+
+    def act(progress: Progress) -> None:
+        batch = progress.batch
+        assert batch is not None
+        seen.append(batch.batch)
+        if progress.totals.read == 10 and batch.on_time == 10:
+            (tmp_path / "genres.csv").write_text("show_id,genre\n0,CHANGED\n1,jazz\n")
+            log.refresh().append(plays(1, 4))
+        elif progress.totals.read == 20:
+            project.stop(runs[0])
+
+    first = project.run(
+        "pipeline", begin="earliest", trigger="200 ms", spark=spark, on_progress=act,
+        on_start=lambda manifest: runs.append(manifest.run),
+    )  # fmt: skip
+    wanted = [
+        {"t": row["event_ts"], "show_id": show, "genre": ("news", "jazz")[show]}
+        for show in (0, 1)
+        for row in given[show].to_pylist()
+    ]
+    assert_same_rows(collect(project, first).output.to_pylist(), wanted)
+    versions = DecidedVersions(RunFolder.of(project.loaded.home, first.run).path, "genres")
+    early, late = versions.starts()
+    assert early == 0 < late
+    assert versions.rows(versions.of(late - 1))["genre"].to_pylist() == ["news", None, "drama"]
+    assert versions.rows(versions.of(late))["genre"].to_pylist() == ["CHANGED", "jazz"]
+    (tmp_path / "genres.csv").write_text("show_id,genre\n0,AGAIN\n1,AGAIN\n")
+    last = max(seen)
+    project.rewind(first.run, late - 1)
+    repeated: list[int] = []
+
+    def go_beyond(progress: Progress) -> None:
+        assert progress.batch is not None
+        repeated.append(progress.batch.batch)
+        if progress.batch.batch > last:
+            project.stop(first.run)
+
+    again = project.resume(first.run, spark=spark, on_progress=go_beyond)
+    assert repeated[0] <= late <= last < repeated[-1]
+    assert versions.starts()[:2] == [0, late] and versions.starts()[2] > last
+    assert versions.rows(versions.of(last))["genre"].to_pylist() == ["CHANGED", "jazz"]
+    assert_same_rows(collect(project, again).output.to_pylist(), wanted)

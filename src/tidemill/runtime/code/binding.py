@@ -232,7 +232,7 @@ def _missing(argument: Argument, frames: Collection[str], given: GivenParams) ->
     if argument.kind is not None or argument.is_marker:
         return given.error(name, f"{argument.told} has no value", give)
     known = {*frames, *given.values}
-    message = f"{argument.told} is neither a stream or a table nor in sources: or params:"
+    message = f"{argument.told} is neither a stream nor in tables:, sources: or params:"
     return given.error(name, message, nearest(name, known))
 
 
