@@ -12,6 +12,7 @@ from pydantic import Field
 
 from tidemill.connectors.archives.folder import folder_uri, open_folder
 from tidemill.connectors.tables.contract import ReferenceTable
+from tidemill.connectors.tables.shaping import require_names
 from tidemill.errors import ConfigError, SourceError
 from tidemill.planning.manifest import ArchivePin
 
@@ -57,7 +58,8 @@ class FileTable(ReferenceTable):
                     where=_join(path, file["path"]),
                     fix="start the run again: it takes the table as it is then",
                 )
-            tables.append(self.parse(content, f"{where}: {_join(path, file['path'])}"))
+            place = f"{where}: {_join(path, file['path'])}"
+            tables.append(require_names(self.parse(content, place), place))
         try:
             return pa.concat_tables(tables, promote_options="default")
         except pa.ArrowInvalid as error:

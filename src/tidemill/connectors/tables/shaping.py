@@ -45,6 +45,13 @@ def shape(section: TableConfig, rows: pa.Table, where: str) -> pa.Table:
     return rows.cast(_with_roles(rows.schema, roles)).combine_chunks()
 
 
+def require_names(rows: pa.Table, where: str) -> pa.Table:
+    """The rows, if no two columns have one name."""
+    if len(set(rows.column_names)) < rows.num_columns:
+        raise SourceError("two of its columns have one name", where=where, fix="rename one")
+    return rows
+
+
 def fit(rows: pa.Table, schema: pa.Schema, where: str) -> pa.Table:
     """A newer version of a table in the columns of the first one; new columns are left out."""
     try:
@@ -67,8 +74,6 @@ def _with_roles(schema: pa.Schema, roles: Mapping[str, bytes]) -> pa.Schema:
 
 
 def _with_spark_types(rows: pa.Table, where: str) -> pa.Table:
-    if len(set(rows.column_names)) < rows.num_columns:
-        raise SourceError("two of its columns have one name", where=where, fix="rename one")
     try:
         return rows.cast(pa.schema([pa.field(f.name, spark_type(f.type)) for f in rows.schema]))
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
