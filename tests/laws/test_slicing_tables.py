@@ -24,16 +24,19 @@ pytestmark = pytest.mark.spark
 few = settings(max_examples=1, phases=[Phase.explicit, Phase.generate], database=None)
 
 
+def after(moment: int) -> int:
+    return moment + 1
+
+
 @st.composite
 def versions(draw: st.DrawFn, rows: list[Row]) -> pl.DataFrame:
-    """Some keys have no version; some versions begin exactly when a row happened."""
-    moments = st.one_of(
-        st.integers(START - SPAN, START + SPAN),
-        st.sampled_from([row.event for row in rows]),
-        st.sampled_from([row.event + 1 for row in rows]),
-    )
-    times = {key: draw(st.lists(moments, max_size=5, unique=True)) for key in range(KEYS)}
-    found = [(key, from_micros(at)) for key, each in times.items() for at in each]
+    """One key has no version; some versions begin exactly when a row happened, or just after."""
+    times: dict[int, list[int]] = {}
+    for key in range(1, KEYS):
+        events = st.sampled_from([row.event for row in rows if row.key == key])
+        moments = st.one_of(st.integers(START - SPAN, START + SPAN), events, events.map(after))
+        times[key] = [draw(events), *draw(st.lists(moments, max_size=5))]
+    found = [(key, from_micros(at)) for key, each in times.items() for at in sorted(set(each))]
     made = [{"key": key, "since": at, "no": number} for number, (key, at) in enumerate(found)]
     schema = {"key": pl.Int64, "since": pl.Datetime("us", "UTC"), "no": pl.Int64}
     return pl.DataFrame(made, schema=schema)
