@@ -19,6 +19,7 @@ from tidemill.config.sink import SINKS
 from tidemill.config.spark import SparkConfig
 from tidemill.config.sparksettings import MEANING, OURS
 from tidemill.config.stream import StreamConfig
+from tidemill.config.table import TABLES
 from tidemill.connectors.logs.files.home import FilesLive, RequestsTopic
 from tidemill.connectors.logs.kafka.home import KafkaLive
 from tidemill.errors import ExitCode
@@ -34,6 +35,7 @@ SECTIONS: dict[str, type[BaseModel]] = {
     "streams: NAME: live: (type: kafka)": KafkaLive,
     "streams: NAME: live: (type: files)": FilesLive,
     "streams: NAME: live: (type: files) requests:": RequestsTopic,
+    **{f"tables: NAME: (type: {name})": TABLES.find(name) for name in TABLES.builtin},
     "pipelines: NAME:": PipelineConfig,
     "pipelines: NAME: expect:": PipelineExpect,
     "pipelines: NAME: sinks: OUTPUT: expect:": OutputExpect,

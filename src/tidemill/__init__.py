@@ -6,6 +6,7 @@ from tidemill.pipeline import Pipeline, pipeline
 
 if TYPE_CHECKING:
     from tidemill.folds.builtin import (
+        as_of,
         attribute,
         deduplicate,
         fold,
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Pipeline",
     "Project",
+    "as_of",
     "attribute",
     "deduplicate",
     "fold",

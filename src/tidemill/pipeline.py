@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Pipeline:
-    """A pipeline function with the names of the streams it reads, and its parameters' values.
+    """A pipeline function with the streams and reference tables it reads, and its parameters.
 
-    What ``@pipeline`` makes has all arguments in ``streams``: which of them are streams and which
-    are parameters is known when the function is loaded for a pipeline of the YAML.
+    What ``@pipeline`` makes has all arguments in ``streams``: which of them are streams, tables or
+    parameters is known when the function is loaded for a pipeline of the YAML.
 
     Called on the driver, more than once per run (to analyse, then to run): it must only build
     DataFrames. Reading the clock, random numbers or a service in it breaks the promise of equal
@@ -32,6 +32,7 @@ class Pipeline:
     function: Callable[..., Outputs]
     streams: tuple[str, ...]
     params: Mapping[str, Any] = field(default_factory=dict)
+    tables: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:

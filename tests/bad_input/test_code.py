@@ -86,7 +86,7 @@ REFUSED = {
     ),
     "static_join(plays)": (
         "logical_rdd",
-        "a table read beside the stream is not pinned; make it a stream",
+        "a table read beside the stream is not pinned; name it in tables: of the YAML",
     ),
 }
 # The code of a pipeline, and all that is said after "pipeline NAME: ".

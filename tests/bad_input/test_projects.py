@@ -171,7 +171,7 @@ PARAMS = {
         "stranger:views",
         (),
         "YAML:12 (pipelines.sums): the argument 'views' of views() (stranger.py:1) is neither a "
-        "stream nor in sources: or params:\n  fix: allowed: plays",
+        "stream nor in tables:, sources: or params:\n  fix: allowed: plays",
     ),
     "no value": (
         "priced:sums",

@@ -35,7 +35,8 @@ def add(folder: Path, section: str) -> None:
     with (folder / "pipelines.py").open("a", encoding="utf-8") as file:
         file.writelines(f"\n\n{text}" for text in blocks(section, "python"))
     with (folder / "tidemill.yaml").open("a", encoding="utf-8") as file:
-        file.writelines((*blocks(section, "yaml"), *blocks(section, "yaml sql")))
+        kinds = ("yaml pipelines", "yaml sql", "yaml")  # what is not a pipeline comes last
+        file.writelines(text for kind in kinds for text in blocks(section, kind))
 
 
 def run_all(section: str, folder: Path) -> list[str]:
@@ -112,3 +113,29 @@ def test_two_outputs_reading_results_and_fixing_a_bug(
     assert len(seen["lost"]) == 0
     assert seen["same"]
     assert_rows(collect(project, project.status("before")).outputs["binges"], long)
+
+
+def test_dimension_join(
+    tmp_path: Path, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add(tmp_path, "Dimension join")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "shows.csv").write_text(blocks("Dimension join", "csv")[0])
+    (commands,) = blocks("Dimension join", "bash")
+    with lent(spark):
+        plan, done = (
+            run_cli(*shlex.split(each)[1:], cwd=tmp_path) for each in commands.split("\n")[:2]
+        )
+        assert (plan.code, done.code) == (0, 0), (plan, done)
+        assert "1 file" in plan.out and "rows     3, each from its since on" in plan.out
+        assert "no risks found" in plan.out
+        start, end = "2026-01-01T00:00Z", "2026-01-02T00:00Z"
+        sql = load("tidemill.yaml").backfill("prices_sql", start, end)
+    project = load("tidemill.yaml")
+    (listed, _) = project.runs()
+    rows = collect(project, sql).output.to_pylist()
+    priced = {(row["show_id"], row["event_ts"].hour >= 6, row["price"]) for row in rows}
+    assert priced == {(1, False, 1), (1, True, 2), (2, False, 5), (2, True, 5)}
+    genres = collect(project, project.status(listed.run)).output.to_pylist()
+    assert {(row["genre"], row["region"]) for row in genres} == {("news", "all"), ("drama", "EU")}
+    assert sum(row["price"] for row in genres) == sum(row["price"] for row in rows)

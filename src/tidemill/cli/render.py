@@ -11,6 +11,7 @@ from rich.table import Table
 
 from tidemill.cli.expectview import show_expectations
 from tidemill.cli.options import redact
+from tidemill.cli.tableview import show_tables
 from tidemill.connectors.archives.opening import archive_of
 from tidemill.connectors.logs.contract import home_of
 from tidemill.planning.code.params import show_params
@@ -64,6 +65,7 @@ def show_plan(plan: RunPlan, every: bool) -> None:
     )
     for name, pin in plan.pins.items():
         _show_source(out, name, pin, plan.lateness[name])
+    show_tables(out, plan)
     out.print(_slices(plan, every))
     out.print("[yellow]risks[/]" if plan.risks else "[green]no risks found[/]")
     for risk in plan.risks:

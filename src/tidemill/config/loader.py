@@ -101,15 +101,15 @@ def _check_sinks(pipeline: PipelineConfig, document: Document, at: tuple[str, ..
         places |= written.keys()
 
 
-def _check_params(pipeline: str, streams: set[str], document: Document) -> None:
+def _check_params(pipeline: str, frames: dict[str, str], document: Document) -> None:
     """Their names are those of arguments; their values are kept and shown, and hold no secret."""
     for name, value in (document.values["pipelines"][pipeline].get("params") or {}).items():
         at = ("pipelines", pipeline, "params", name)
         if not name.isidentifier():
             fix = "use a_b instead of a-b"
             raise document.error(at, f"{name!r} cannot be an argument's name", fix)
-        if name in streams:
-            message = f"{name!r} is the name of a stream and of a parameter"
+        if name in frames:
+            message = f"{name!r} is the name of a {frames[name]} and of a parameter"
             raise document.error(at, message, "give the parameter another name")
         if isinstance(value, str) and _VARIABLE.search(value):
             raise document.error(
@@ -138,7 +138,8 @@ def _check_names(config: ProjectConfig, document: Document) -> None:
                     f"the stream {stream!r} is not defined",
                     nearest(stream, config.streams),
                 )
-        _check_params(name, {*config.streams, *pipeline.sources}, document)
+        frames = dict.fromkeys([*config.streams, *pipeline.sources], "stream")
+        _check_params(name, dict.fromkeys(config.tables, "table") | frames, document)
         _check_sinks(pipeline, document, (*at, "sinks"))
         loop = find_loop(config.streams, pipeline, pipeline.sources)
         if loop is not None:  # sources that only code names are checked later
@@ -159,6 +160,20 @@ def _check_names(config: ProjectConfig, document: Document) -> None:
                 ("streams", name), "the stream has neither archive: nor live:", "give it one"
             )
     _check_archives(config, document)
+    _check_tables(config, document)
+
+
+def _check_tables(config: ProjectConfig, document: Document) -> None:
+    """An argument has one meaning: a table must not have the name of a stream."""
+    sources = {name for pipeline in config.pipelines.values() for name in pipeline.sources}
+    for name in config.tables:
+        at = ("tables", name)
+        if not name.isidentifier():
+            fix = "use a_b instead of a-b"
+            raise document.error(at, f"{name!r} cannot be an argument's name", fix)
+        if name in config.streams or name in sources:
+            message = f"{name!r} is the name of a stream and of a table"
+            raise document.error(at, message, "give the table another name")
 
 
 def _check_archives(config: ProjectConfig, document: Document) -> None:

@@ -1,6 +1,7 @@
 """The whole file: catalog, Spark, streams, pipelines, and how they refer to each other."""
 
 from datetime import timedelta
+from typing import Annotated
 
 from pydantic import Field
 
@@ -9,6 +10,7 @@ from tidemill.config.pipeline import PipelineConfig
 from tidemill.config.section import Duration, Section
 from tidemill.config.spark import SparkConfig
 from tidemill.config.stream import StreamConfig
+from tidemill.config.table import TABLES, TableConfig
 
 
 class ProjectConfig(Section):
@@ -22,4 +24,7 @@ class ProjectConfig(Section):
         description="How long the files of a table's old snapshots stay for whoever reads them.",
     )
     streams: dict[str, StreamConfig] = Field(min_length=1, description="By name.")
+    tables: dict[str, Annotated[TableConfig, TABLES]] = Field(
+        {}, description="Reference tables, by name: an argument of that name is the table."
+    )
     pipelines: dict[str, PipelineConfig] = Field({}, description="By name.")

@@ -2,6 +2,7 @@
 
 # ruff: noqa: PLC0414 (an alias says that a name is here for others)
 
+from tidemill.folds.matching.as_of import as_of as as_of
 from tidemill.folds.matching.attribute import attribute as attribute
 from tidemill.folds.matching.deduplicate import deduplicate as deduplicate
 from tidemill.folds.own.custom import fold as fold

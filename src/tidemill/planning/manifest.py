@@ -45,6 +45,19 @@ class ArchivePin(JsonValue):
 
 
 @dataclass(frozen=True)
+class TablePin(JsonValue):
+    """A reference table of a run: its state when the run was planned, and how it is read.
+
+    The rows themselves are kept in the run's folder (`runfolder.decided_versions`).
+    """
+
+    state: ArchivePin
+    section: dict[str, Any]  # of the YAML, as it was then
+    rows: int = 0
+    bytes: int = 0  # of the table's files
+
+
+@dataclass(frozen=True)
 class HistoryPhase(JsonValue):
     """A stretch of a source's history that a run reads before it goes on live."""
 
@@ -185,6 +198,7 @@ class Manifest(JsonValue):
     resources: Resources
     code: CodePin = field(default_factory=CodePin)
     expect: tuple[Check, ...] = ()
+    tables: dict[str, TablePin] = field(default_factory=dict)
     version: Literal[2] = VERSION
 
     @property

@@ -68,6 +68,7 @@ def pipeline_manifest(loaded: LoadedConfig, plan: RunPlan, run: str, cores: int)
             params=plan.params,
         ),
         expect=plan.expect,
+        tables=plan.tables,
     )
 
 

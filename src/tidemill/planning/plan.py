@@ -9,7 +9,7 @@ from typing import Any
 from tidemill.config.pins import Check
 from tidemill.planning.code.analysis import PipelineFacts
 from tidemill.planning.code.params import Param
-from tidemill.planning.manifest import SourcePin
+from tidemill.planning.manifest import SourcePin, TablePin
 from tidemill.planning.ranges import Margins
 from tidemill.planning.statistics import Share, SourceStatistics
 from tidemill.types import TimeRange, from_micros, show_duration, show_instant
@@ -84,6 +84,7 @@ class RunPlan:
     lateness: dict[str, str] = field(default_factory=dict)
     expect: tuple[Check, ...] = ()
     params: dict[str, Param] = field(default_factory=dict)
+    tables: dict[str, TablePin] = field(default_factory=dict)
 
     @property
     def slices(self) -> list[SlicePlan]:
@@ -125,6 +126,15 @@ class RunPlan:
             },
             **self._seams(),
             "snapshots": {pin.stream: pin.snapshot for pin in self.pins.values()},
+            "tables": {
+                name: {
+                    "at": pin.state.location,
+                    "snapshot": pin.state.snapshot,
+                    "rows": pin.rows,
+                    "bytes": pin.bytes,
+                }
+                for name, pin in self.tables.items()
+            },
             "slices": [piece.to_json() for piece in self.slices],
             "rows": self.rows,
             "memory": self.memory,

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 
-from tidemill.planning.manifest import SourcePin
+from tidemill.planning.manifest import SourcePin, TablePin
 from tidemill.planning.ranges import Margins
 from tidemill.planning.statistics import SourceStatistics
 from tidemill.types import TimeRange, from_micros, show_duration, show_instant
@@ -71,6 +71,24 @@ def expiry_risks(
                 f"the snapshot {pins[name].snapshot} of {pins[name].location} is "
                 f"{show_duration(timedelta(days=age.days, seconds=age.seconds))} old and snapshots "
                 f"may expire after {show_duration(limit)}; a run tags it, a plan does not"
+            )
+
+
+def table_risks(tables: Mapping[str, TablePin], is_live: bool) -> Iterable[str]:
+    """A reference table whose rows say nothing of time is joined as it is now, or was at start."""
+    for name, pin in tables.items():
+        every = pin.section.get("refresh") if is_live else None
+        if "valid_from" not in pin.section:
+            seen = f"as it is when it is read, every {every}" if every else "as it is now"
+            yield (
+                f"the table {name} is joined {seen}, whatever the time of a row: a backfill and a "
+                "live run can give other rows; keep its old rows with the time from which each "
+                "holds, name it in valid_from:, and join with tidemill.as_of(…)"
+            )
+        elif is_live and not every:
+            yield (
+                f"the table {name} is read once, when the run starts, and versions that come later "
+                "are not seen; say refresh: in tables:"
             )
 
 

@@ -135,6 +135,12 @@ class Location:
             for batch in batches:
                 writer.write_batch(batch)
 
+    def make_folder(self) -> None:
+        """Make the folders above a file, where a file system has folders."""
+        path = self.path
+        if path is not None:
+            path.parent.mkdir(parents=True, exist_ok=True)
+
     def names(self) -> list[str]:
         """The names in the folder, in order; none if there is no such folder."""
         path = self.path

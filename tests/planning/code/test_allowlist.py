@@ -13,6 +13,7 @@ BOTH = ("plays", "clicks")
     [
         *("rowwise", "tumbling", "sliding", "sessions", "chained", "interval_join", "cte"),
         *("united", "united_windows", "outputs", "udf", "aliased_event_time"),
+        "static_join",
     ],
 )
 def test_what_keeps_the_promise_is_allowed(name):
@@ -32,7 +33,6 @@ def test_what_keeps_the_promise_is_allowed(name):
         ("limited", {"global_limit", "local_limit"}),
         ("mapped", {"map_in_arrow"}),
         ("random_udf", {"nondeterministic_python_udf"}),
-        ("static_join", {"logical_rdd"}),
     ],
 )
 def test_what_depends_on_arrival_clock_or_cut_is_refused_by_name(name, refused):

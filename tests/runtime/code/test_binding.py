@@ -119,7 +119,7 @@ def test_a_default_that_no_parameter_can_be_stays_the_function_s_own(tmp_path):
          f"the argument 'campaign' of {PLACE} has no value",
          "add params: {campaign: …} to the pipeline, or give --param campaign=…")),
         ("play", "", {}, (":5 (pipelines.shows)",
-         f"the argument 'play' of {PLACE} is neither a stream nor in sources: or params:",
+         f"the argument 'play' of {PLACE} is neither a stream nor in tables:, sources: or params:",
          "did you mean 'plays'?")),
         ("plays", "", {"limit": Written("5")}, ("--param limit=5",
          "'limit' is the name of a stream and of a parameter", "another name")),

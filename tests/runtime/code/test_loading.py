@@ -68,7 +68,7 @@ def test_a_plain_function_will_do(tmp_path):
          "install nowhere_x"),
         ("entry: shows_code:shows", "def shows(:", "shows_code.py:1: ", "correct the line"),
         ("entry: shows_code:shows", "def shows(play): ...",
-         "is neither a stream nor in sources: or params:", "did you mean 'plays'?"),
+         "is neither a stream nor in tables:, sources: or params:", "did you mean 'plays'?"),
         ("entry: shows_code:plain\n    sources: {plays: {}}", ONE,
          "sources: names plays, which the pipeline does not read", "it reads: clicks"),
         ("sql: select 1", None, "the SQL reads no stream", "allowed: clicks, plays"),

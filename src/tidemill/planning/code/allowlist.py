@@ -14,7 +14,8 @@ from tidemill.planning.code.behaviour import BY_LOT
 NODES = frozenset(
     (
         *("Aggregate", "CTERelationDef", "CTERelationRef", "Distinct", "EventTimeWatermark"),
-        *("Expand", "Filter", "Generate", "Join", "LocalRelation", "OneRowRelation", "Project"),
+        *("Expand", "Filter", "Generate", "Join", "LocalRelation", "LogicalRDD"),
+        *("OneRowRelation", "Project"),
         *("Range", "Repartition", "RepartitionByExpression", "ResolvedHint", "StreamingRelation"),
         *("StreamingRelationV2", "SubqueryAlias", "Union", "UpdateEventTimeWatermarkColumn"),
         *("View", "WithCTE"),
@@ -30,6 +31,7 @@ AGGREGATES = frozenset(
 )
 """Aggregates whose result does not depend on the order of the rows."""
 
+_UNPINNED = "a table read beside the stream is not pinned; name it in tables: of the YAML"
 _ADVICE = {
     "First": "use min or max of a column, or first in tidemill.windows(…)",
     "Last": "use min or max of a column, or last in tidemill.windows(…)",
@@ -54,9 +56,8 @@ _ADVICE = {
     "TransformWithStateInPySpark": "use tidemill.process(…)",
     "PythonUDAF": "use count, sum, min, max or avg",
     "Window": "use groupBy(window(…)) with an aggregate",
-    "LogicalRelation": "a table read beside the stream is not pinned; make it a stream",
-    "DataSourceV2Relation": "a table read beside the stream is not pinned; make it a stream",
-    "LogicalRDD": "a table read beside the stream is not pinned; make it a stream",
+    "LogicalRelation": _UNPINNED,
+    "DataSourceV2Relation": _UNPINNED,
     "NondeterministicPythonUDF": "make the function depend on its arguments alone",
 }
 

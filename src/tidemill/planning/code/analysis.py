@@ -15,8 +15,10 @@ from tidemill.errors import PlanError
 from tidemill.jsonvalue import JsonValue
 from tidemill.planning.code.chains import FoldFacts, FoldUse
 from tidemill.planning.code.lineage import (
+    FOLD,
     PREPARE,
     SOURCE_MARK,
+    TABLE,
     Lineage,
     fold_name,
     output_of,
@@ -208,7 +210,7 @@ def _refuse_mixed_times(plan: Tree, lineage: Lineage) -> None:
 
 def _usages(plan: Tree) -> Iterator[Usage]:
     for node in plan.walk():
-        if fold_name(node) is not None or fold_name(node, PREPARE) is not None:
+        if any(fold_name(node, prefix) is not None for prefix in (FOLD, PREPARE, TABLE)):
             continue
         yield Usage("node", node.kind)
         for part in node.parts():

@@ -7,13 +7,14 @@ differs from process to process, and also one line per function that the plan se
 """
 
 import hashlib
+import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import Any
 
-from tidemill.planning.code.lineage import source_of
+from tidemill.planning.code.lineage import output_of, source_of, table_name
 from tidemill.planning.code.tree import Tree
 
 _NOISE = frozenset(
@@ -91,6 +92,13 @@ class _Writer:
                 next(words)
             yield depth, f"stream {source}", f"stream {source}"
             return
+        table = table_name(plan)
+        if table is not None:
+            for _ in plan.walk():
+                next(words)
+            columns = ", ".join(_column(attribute) for attribute in output_of(plan))
+            yield depth, f"table {table}", f"table {table}: {columns}"
+            return
         spoken = self._spoken(plan, next(words))
         yield depth, self._shown(plan, spoken), self._whole(plan, spoken)
         for child in plan.children:
@@ -147,6 +155,12 @@ def _fields(node: Tree) -> Iterator[tuple[str, Any]]:
         for key, value in node.fields.items()
         if key not in _NOISE and value is not None and value not in ([], {})
     )
+
+
+def _column(attribute: Tree) -> str:
+    """A column of a reference table: its name, its type and its role."""
+    told = (attribute.fields.get(key) for key in ("name", "dataType", "metadata"))
+    return " ".join(json.dumps(each, sort_keys=True) for each in told)
 
 
 def _is_time(part: Tree) -> bool:

@@ -13,6 +13,8 @@ SOURCE_MARK = "__tidemill_source__"
 FOLD = "tidemill_fold:"
 PREPARE = "tidemill_prepare:"
 """The functions of a fold's plan nodes have these prefixes, then the fold's name."""
+TABLE = "tidemill_table:"
+"""The function of a reference table's plan node has this prefix, then the table's name."""
 
 _TIME_STRUCT = 4
 _DEEP = 200
@@ -25,6 +27,11 @@ def fold_name(node: Tree, prefix: str = FOLD) -> str | None:
     function = next(iter(node.expressions()), None)
     name = str(function.fields.get("name", "")) if function is not None else ""
     return name.removeprefix(prefix) if name.startswith(prefix) else None
+
+
+def table_name(node: Tree) -> str | None:
+    """The reference table that a plan node reads, if it is one."""
+    return fold_name(node, TABLE)
 
 
 def window_size(expression: Tree) -> timedelta | None:

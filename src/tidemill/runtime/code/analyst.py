@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +20,7 @@ from tidemill.planning.code.behaviour import plan_lines
 from tidemill.planning.code.lineage import SOURCE_MARK
 from tidemill.planning.code.params import param_lines
 from tidemill.planning.code.tree import build_tree
+from tidemill.reading.reference import table_frame
 from tidemill.rows.columns import pipeline_schema
 from tidemill.runtime.code.carried import carried_lines
 from tidemill.runtime.code.catalyst import (
@@ -46,12 +47,14 @@ def analyse(
     event_times: dict[str, str],
     metas: set[str],
     *,
+    tables: Mapping[str, pa.Schema] | None = None,
     seen: Seen | None = None,
 ) -> PipelineFacts:
     """Call the pipeline on empty streams with the right columns, and read the plans it makes.
 
-    ``metas`` are the sources whose ``_meta`` column the YAML asks for. The files and variables that
-    the code reads while it is called are added to ``seen``.
+    ``metas`` are the sources whose ``_meta`` column the YAML asks for; ``tables`` are the reference
+    tables, of which only the columns are there. The files and variables that the code reads while
+    it is called are added to ``seen``.
     """
     with _one_shuffle(spark), tempfile.TemporaryDirectory() as empty:
         frames = {
@@ -65,6 +68,7 @@ def analyse(
             )
             for source, schema in schemas.items()
         }
+        frames |= {name: table_frame(spark, name, found) for name, found in (tables or {}).items()}
         with building() as built, watching() as called:
             outputs = call_pipeline(pipeline, frames)
         seen = Seen() if seen is None else seen
@@ -74,7 +78,7 @@ def analyse(
         lines, functions = list[str](), list[tuple[str, Any]]()
         for plan in plans:
             analysed = outputs[plan.name]._jdf.queryExecution().analyzed()
-            tree, words = build_tree(plan.analysed), spoken_nodes(analysed)
+            tree, words = build_tree(plan.analysed), spoken_nodes(spark, analysed)
             lines += plan_lines(plan.name, tree, words, seen.values(), clock=bool(plan.clocks))
             functions += carried_functions(analysed, tree)
     told = param_lines(pipeline.params)
@@ -99,7 +103,8 @@ def call_pipeline(pipeline: Pipeline, frames: dict[str, DataFrame]) -> dict[str,
 
     where = f"pipeline {pipeline.name}"
     try:
-        made = pipeline(**{name: frames[name] for name in pipeline.streams}, **pipeline.params)
+        given = {name: frames[name] for name in (*pipeline.streams, *pipeline.tables)}
+        made = pipeline(**given, **pipeline.params)
     except (AnalysisException, ParseException) as error:
         raise PlanError(_first_lines(error), where=where, fix="correct the pipeline") from None
     except TidemillError:

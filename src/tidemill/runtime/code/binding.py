@@ -1,4 +1,4 @@
-"""Bind what a pipeline's code asks for by name: streams, and the values of its parameters."""
+"""Bind what a pipeline's code asks for by name: streams, tables, and values of parameters."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class Argument:
     told: str  # what it is, and where: the argument 'campaign' of shows() (pipelines.py:9)
     annotation: Any = None  # None: there is none, or nobody knows what it means here
     default: Any = _NEEDED
-    is_marker: bool = False  # of SQL: it cannot be a stream
+    is_marker: bool = False  # of SQL: it cannot be a stream or a table
 
     @property
     def is_needed(self) -> bool:
@@ -156,41 +156,43 @@ def markers_of(text: str, file: str | None) -> list[Argument]:
 
 
 def bind(
-    arguments: Iterable[Argument], streams: Collection[str], given: GivenParams
+    arguments: Iterable[Argument], frames: Mapping[str, str], given: GivenParams
 ) -> tuple[tuple[str, ...], dict[str, Any]]:
-    """The streams that the code reads, and the values of its parameters.
+    """The streams and tables that the code reads, and the values of its parameters.
 
-    An argument that has the name of a stream is that stream; any other is a parameter. Where its
-    default is of a type that no parameter has, it is the function's own affair.
+    ``frames`` says of each name whether it is a ``stream`` or a ``table``. An argument of such a
+    name is that; any other is a parameter. Where its default is of a type that no parameter has, it
+    is the function's own affair.
     """
     arguments, values = list(arguments), given.values
-    streams = set(streams) - set(given.pinned or ())  # a stream may have got the name since
+    # A stream or a table may have got the name since.
+    frames = {name: kind for name, kind in frames.items() if name not in (given.pinned or ())}
     for name in values:
-        _require_place(name, arguments, streams, given)
+        _require_place(name, arguments, frames, given)
     read, params = [], {}
     for argument in arguments:
-        if argument.name in streams:
-            _require_stream(argument, given)
+        if argument.name in frames:
+            _require_frame(argument, frames[argument.name], given)
             read.append(argument.name)
         elif argument.name in values:
             params[argument.name] = _value(argument, values[argument.name], given)
         elif argument.is_needed:
-            raise _missing(argument, streams, given)
+            raise _missing(argument, frames, given)
         elif argument.default is None or type(argument.default) in TYPES.values():
             params[argument.name] = _value(argument, argument.default, given)
     return tuple(read), params
 
 
 def _require_place(
-    name: str, arguments: list[Argument], streams: Collection[str], given: GivenParams
+    name: str, arguments: list[Argument], frames: Mapping[str, str], given: GivenParams
 ) -> None:
     """A value must have an argument that takes it."""
-    if name in streams:
-        message = f"{name!r} is the name of a stream and of a parameter"
+    if name in frames:
+        message = f"{name!r} is the name of a {frames[name]} and of a parameter"
         raise given.error(name, message, "give the parameter another name")
     found = next((each for each in arguments if each.name == name), None)
     if found is None:
-        known = [each.name for each in arguments if each.name not in streams]
+        known = [each.name for each in arguments if each.name not in frames]
         fix = nearest(name, known) if known else "the code takes no parameters; leave it out"
         raise given.error(name, f"the code takes no parameter {name!r}{_whose(arguments)}", fix)
     if found.is_other:
@@ -205,13 +207,13 @@ def _whose(arguments: list[Argument]) -> str:
     return f": {code}" if code else ""
 
 
-def _require_stream(argument: Argument, given: GivenParams) -> None:
+def _require_frame(argument: Argument, kind: str, given: GivenParams) -> None:
     if argument.is_marker or (argument.annotation is not None and argument.kind is not None):
         annotated = "" if argument.is_marker else f"is annotated as {argument.kind} and "
         raise given.error(
             argument.name,
-            f"{argument.told} {annotated}has the name of a stream",
-            "rename it, or the stream",
+            f"{argument.told} {annotated}has the name of a {kind}",
+            f"rename it, or the {kind}",
         )
 
 
@@ -224,13 +226,13 @@ def _value(argument: Argument, value: Any, given: GivenParams) -> Any:
         raise given.error(argument.name, message, error.fix) from None
 
 
-def _missing(argument: Argument, streams: Collection[str], given: GivenParams) -> ConfigError:
+def _missing(argument: Argument, frames: Collection[str], given: GivenParams) -> ConfigError:
     name = argument.name
     give = f"add params: {{{name}: …}} to the pipeline, or give --param {name}=…"
     if argument.kind is not None or argument.is_marker:
         return given.error(name, f"{argument.told} has no value", give)
-    known = {*streams, *given.values}
-    message = f"{argument.told} is neither a stream nor in sources: or params:"
+    known = {*frames, *given.values}
+    message = f"{argument.told} is neither a stream nor in tables:, sources: or params:"
     return given.error(name, message, nearest(name, known))
 
 

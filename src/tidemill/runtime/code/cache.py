@@ -20,13 +20,14 @@ _KEEP = 200
 
 @dataclass(frozen=True)
 class KnownCode(JsonValue):
-    """The streams and parameters of a pipeline and, for given columns, the facts of its plan."""
+    """What a pipeline reads, its parameters and, for given columns, the facts of its plan."""
 
     streams: tuple[str, ...]
     columns: str
     facts: PipelineFacts
     looked: Looked
     params: dict[str, Param] = field(default_factory=dict)
+    tables: tuple[str, ...] = ()
 
 
 def digest(columns: Mapping[str, Mapping[str, str]]) -> str:

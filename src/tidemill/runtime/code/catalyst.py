@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import pickle
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from tidemill.errors import PlanError
 from tidemill.planning.code.clocks import cast_specials, typed_specials
-from tidemill.planning.code.lineage import FOLD, PREPARE
+from tidemill.planning.code.lineage import FOLD, PREPARE, table_name
 from tidemill.planning.code.tree import Tree, build_tree
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+LITERAL_ROWS = 10_000
+"""A table that the code makes is part of the code: each start reads and compares its rows."""
 _TIMES = ("date", "timestamp", "timestamp_ntz")
 _ALL = 2**31 - 1
 """Spark shortens long lists of columns unless it is given a limit."""
@@ -73,21 +77,36 @@ def _rounds(function: Any) -> bool:
     return not (function.prettyName() in ("avg", "try_avg") and added[0] in _SMALL)
 
 
-def spoken_nodes(analysed: Any) -> list[str]:
+def spoken_nodes(spark: SparkSession, analysed: Any) -> list[str]:
     """Spark's text for every node of a plan, from the top, with the rows of literal tables."""
-    return [
-        f"{node.simpleString(_ALL)} {node.data().mkString(', ')}"
-        if node.getClass().getSimpleName() == "LocalRelation"
-        else str(node.simpleString(_ALL))
-        for node in _walk(analysed)
-    ]
+    return [f"{node.simpleString(_ALL)}{_literal_rows(spark, node)}" for node in _walk(analysed)]
+
+
+def _literal_rows(spark: SparkSession, node: Any) -> str:
+    """The rows of a node that is a table by itself: VALUES, or ``spark.createDataFrame([…])``."""
+    kind = node.getClass().getSimpleName()
+    if kind == "LocalRelation":
+        return f" {node.data().mkString(', ')}"
+    if kind != "LogicalRDD":
+        return ""
+    frame = spark._jvm.org.apache.spark.sql.classic.Dataset.ofRows(spark._jsparkSession, node)
+    rows = list(frame.limit(LITERAL_ROWS + 1).toJSON().collectAsList())
+    if len(rows) > LITERAL_ROWS:
+        raise PlanError(
+            f"a table that the code makes has more than {LITERAL_ROWS:,} rows",
+            fix="write it to a file, and name it in tables: of the YAML",
+        )
+    digest = hashlib.sha256("\n".join(rows).encode()).hexdigest()[:12]
+    return f" of {len(rows)} rows, {digest}"
 
 
 def carried_functions(analysed: Any, plan: Tree) -> list[tuple[str, Any]]:
     """The Python functions that a plan sends to executors, unpickled, each with a description."""
     found = []
     for node, told in zip(_walk(analysed), plan.walk(), strict=True):
-        if any(p.kind.startswith("Python") for e in told.expressions() for p in e.walk()):
+        if table_name(told) is None and any(
+            p.kind.startswith("Python") for e in told.expressions() for p in e.walk()
+        ):
             parts = (part for each in _items(node.expressions()) for part in _walk(each))
             functions = (p for p in parts if p.getClass().getSimpleName().startswith("Python"))
             found += [(_words(str(part.name())), _unpickled(part.func())) for part in functions]

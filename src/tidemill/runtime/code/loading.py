@@ -37,13 +37,16 @@ def load_pipeline(loaded: LoadedConfig, name: str, given: GivenParams | None = N
     else:
         found = _from_module(loaded.base, str(config.entry), where)
         arguments = arguments_of(found.function, loaded.base)
-    known = set(loaded.config.streams) | set(config.sources)
-    streams, params = bind(arguments, known, given or GivenParams(loaded, name))
+    tables = dict.fromkeys(loaded.config.tables, "table")
+    known = tables | dict.fromkeys([*loaded.config.streams, *config.sources], "stream")
+    read, params = bind(arguments, known, given or GivenParams(loaded, name))
+    streams = tuple(each for each in read if known[each] == "stream")
     if not streams:
         raise ConfigError(
             "the code reads no stream", where=where, fix="give it an argument named as a stream"
         )
-    found = replace(found, streams=streams, params=params)
+    joined = tuple(each for each in read if known[each] == "table")
+    found = replace(found, streams=streams, params=params, tables=joined)
     unused = set(config.sources) - set(found.streams)
     if unused:
         raise ConfigError(
@@ -159,15 +162,18 @@ def _from_sql(
             "the SQL reads no stream", where=where, fix=nearest("", loaded.config.streams)
         )
 
+    tables = tuple(t for t in loaded.config.tables if t in words and t not in streams)
+
     def run(**named: Any) -> Any:
-        for stream in streams:
-            named[stream].createOrReplaceTempView(stream)
+        for view in (*streams, *tables):
+            named[view].createOrReplaceTempView(view)
         spark = named[streams[0]].sparkSession
-        return spark.sql(text, {key: named[key] for key in named if key not in streams} or None)
+        values = {key: named[key] for key in named if key not in (*streams, *tables)}
+        return spark.sql(text, values or None)
 
     run.__name__ = name
     file = str(config.sql).strip() if str(config.sql).strip().endswith(".sql") else None
-    read = [Argument(stream, f"the view {stream!r} of the SQL") for stream in streams]
+    read = [Argument(view, f"the view {view!r} of the SQL") for view in (*streams, *tables)]
     return Pipeline(run, streams), [*read, *markers_of(text, file)]
 
 

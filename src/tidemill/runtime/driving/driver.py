@@ -25,6 +25,7 @@ from tidemill.runtime.driving.logwatch import LogWatch
 from tidemill.runtime.driving.pacing import StepWatch, Throttle
 from tidemill.runtime.driving.rewind import prepare_start
 from tidemill.runtime.driving.seam import SeamWatch
+from tidemill.runtime.driving.tablewatch import TableWatch
 from tidemill.runtime.driving.watchdog import Patience, Step, Watchdog, WorkMeter
 from tidemill.runtime.registry import BatchRecord, Registry, RunState
 from tidemill.runtime.spark.session import is_done_within
@@ -61,6 +62,7 @@ class Driver:
     seam: SeamWatch | None = None
     logs: LogWatch | None = None
     growth: GrowthWatch | None = None
+    tables: TableWatch | None = None
     end_jvm: Callable[[], None] = lambda: None
     patience: Patience = field(default_factory=Patience)
 
@@ -147,6 +149,8 @@ class Driver:
                 f"on_progress failed after batch {batch}: {type(error).__name__}: {error}",
                 fix=f"correct it, then 'tidemill resume {self.manifest.run}'",
             ) from error
+        if self.tables is not None:
+            self.tables.look(batch)
         if record.frontier >= FOREVER_MICROS:
             self._ended.set()
 

@@ -31,6 +31,7 @@ from tidemill.runtime.driving.growth import GrowthWatch
 from tidemill.runtime.driving.logwatch import LogWatch
 from tidemill.runtime.driving.seam import SeamWatch
 from tidemill.runtime.driving.supervisor import STOPPING, on_signals
+from tidemill.runtime.driving.tablewatch import TableWatch
 from tidemill.runtime.registry import OVER, BatchRecord, Registry, RunState
 from tidemill.runtime.reports.judging import judge_end, watch_hours
 from tidemill.runtime.spark.session import build_session, end_jvm, run_settings, stop_session
@@ -148,6 +149,7 @@ def _drive(
         driver = Driver(
             manifest, work.folder, registry, committer, on_batch, goal, seam, logs, growth
         )
+        driver.tables = TableWatch(work) if manifest.tables else None
         if given is None:
             driver.end_jvm = partial(end_jvm, spark)
         # Only the main thread can handle signals; a run in another one is stopped by its caller.

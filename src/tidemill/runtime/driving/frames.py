@@ -21,8 +21,10 @@ from tidemill.pipeline import Pipeline
 from tidemill.planning.manifest import Manifest
 from tidemill.reading.marks import marked_stream, transformed_stream
 from tidemill.reading.options import SourceOptions
+from tidemill.reading.reference import table_frame
 from tidemill.reading.transform import ReaderTransform
 from tidemill.rows.columns import MARK, stream_schema
+from tidemill.runfolder.decided_versions import DecidedVersions
 from tidemill.runfolder.folder import RunFolder
 from tidemill.runtime.code.analyst import call_pipeline
 
@@ -48,6 +50,12 @@ class Work:
             catalog=loaded.config.catalog.properties(loaded.base),
             log={} if home is None else home.settings(loaded, pin.stream),
         )
+
+    def table(self, name: str) -> tuple[pa.Schema, int]:
+        """The columns of a reference table, and about how many rows it has."""
+        versions = DecidedVersions(self.folder.path, name)
+        newest = versions.newest()
+        return versions.rows(newest).schema, newest.pin.rows
 
     def read_packed(
         self, spark: SparkSession, source: str, columns: list[str], pack: Pack
@@ -118,6 +126,9 @@ def build_frame(
         )
         for source, pin in manifest.sources.items()
     }
+    for name in pipeline.tables:
+        schema, rows = work.table(name)
+        frames[name] = table_frame(spark, name, schema, rows, work.folder.files.root)
     deliver = Delivery(BatchWriter(targets), RESULT_DDL)
     with building(work.places(), partial(work.read_packed, spark), deliver):
         outputs = call_pipeline(pipeline, frames)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -27,6 +27,7 @@ from tidemill.planning.risks import (
     margin_risks,
     range_risks,
     rounding_risks,
+    table_risks,
 )
 from tidemill.planning.slices import advise, cut_by_rows, cut_by_width
 from tidemill.planning.statistics import Extent, SourceStatistics
@@ -37,6 +38,7 @@ from tidemill.runtime.code.lookout import Looked, Seen, watching
 from tidemill.runtime.plans.backfillplan import BackfillSteps
 from tidemill.runtime.plans.expecting import expectation_risks, find_checks
 from tidemill.runtime.plans.pinning import check_columns, snapshot_ages
+from tidemill.runtime.plans.tables import OpenTable, open_tables
 from tidemill.runtime.spark.settings import local_cores
 from tidemill.types import show_duration, to_micros
 
@@ -83,8 +85,10 @@ def make_plan(
     if loop is not None:
         raise PlanError(loop, where=f"pipeline {request.pipeline}", fix="write elsewhere")
     steps = _steps(loaded, catalog, request)
+    joined = pipeline.tables if pipeline else known.tables if known else ()
+    tables = open_tables(loaded, joined)
     opened = _open_sources(loaded, steps, request, streams)
-    facts = _facts(loaded, given, opened, known, spark, seen=seen)
+    facts = _facts(loaded, given, opened, known, spark, tables=tables, seen=seen)
     if known is None or facts is not known.facts:
         # It was analysed, for seconds: a table may have expired the snapshot meanwhile.
         opened = _open_sources(loaded, steps, request, streams)
@@ -115,6 +119,7 @@ def make_plan(
         *steps.risks(pins),
         *expectation_risks(expect, config, request.live is None),
         *(risk for name, sink in config.sinks.items() for risk in sink.risks(name)),
+        *table_risks({name: table.pin for name, table in tables.items()}, request.live is not None),
     )
     span = steps.span(needed, statistics, pins)
     extents = [extent for found in statistics.values() for extent in found.extents]
@@ -135,6 +140,7 @@ def make_plan(
         lateness={name: describe_lateness(pins[name], statistics[name]) for name in pins},
         expect=expect,
         params=params,
+        tables={name: table.pin for name, table in tables.items()},
     )
 
 
@@ -173,7 +179,9 @@ def code_fingerprint(loaded: LoadedConfig, name: str, given: GivenParams | None 
     sources = {key: value.model_dump_json() for key, value in config.sources.items()}
     streams = {key: value.event_time for key, value in loaded.config.streams.items()}
     conf = {key: str(value) for key, value in loaded.config.spark.conf.items()}
-    return fingerprint(loaded, name, [str(sources), str(streams), str(conf), str(params)])
+    tables = {key: value.model_dump_json() for key, value in loaded.config.tables.items()}
+    facts = (sources, streams, conf, params, tables)
+    return fingerprint(loaded, name, map(str, facts))
 
 
 def _steps(loaded: LoadedConfig, catalog: Catalog, request: RunRequest) -> BackfillSteps:
@@ -217,10 +225,12 @@ def _facts(
     known: KnownCode | None,
     spark: SparkSession | None,
     *,
+    tables: Mapping[str, OpenTable],
     seen: Seen,
 ) -> PipelineFacts:
     """From the cache, or by asking a small Spark session."""
-    columns, name = digest(opened.columns), given.pipeline
+    joined = {f"table {name}": table.columns for name, table in tables.items()}
+    columns, name = digest({**opened.columns, **joined}), given.pipeline
     if known is not None and known.columns == columns:
         return known.facts
     from tidemill.runtime.code.analyst import analyse
@@ -245,13 +255,16 @@ def _facts(
                 {source: opened.readers[source].schema() for source in pipeline.streams},
                 {source: opened.pins[source].times.event_time for source in pipeline.streams},
                 {source for source in pipeline.streams if opened.pins[source].rows.meta},
+                tables={name: tables[name].schema for name in pipeline.tables},
                 seen=seen,
             )
     finally:
         if spark is None:
             session.stop()
     looked = Looked.now(seen)
-    analysed = KnownCode(pipeline.streams, columns, facts, looked, pin_params(pipeline))
+    analysed = KnownCode(
+        pipeline.streams, columns, facts, looked, pin_params(pipeline), pipeline.tables
+    )
     remember(loaded.home, code_fingerprint(loaded, name, given), analysed)
     return facts
 

@@ -36,6 +36,7 @@ from tidemill.runtime.starts.guards import (
     require_only_live_run,
     require_place,
 )
+from tidemill.runtime.starts.keeping import has_tables, keep_tables
 from tidemill.runtime.starts.naming import asked_of, check_name, find_named
 from tidemill.runtime.starts.recovery import (
     LATEST,
@@ -179,7 +180,7 @@ def write_run(loaded: LoadedConfig, manifest: Manifest, follows: str | None = No
 
 def complete_run(loaded: LoadedConfig, manifest: Manifest, folder: RunFolder) -> None:
     """Do what is left of :func:`write_run`, if whoever wrote the run down died meanwhile."""
-    if not is_kept(manifest, folder.table):
+    if not is_kept(manifest, folder.table) or not has_tables(manifest, folder):
         _pin(manifest, folder, open_catalog(loaded))
 
 
@@ -199,11 +200,15 @@ def is_begun(loaded: LoadedConfig, manifest: Manifest) -> bool:
 
 
 def _pin(manifest: Manifest, folder: RunFolder, catalog: Catalog) -> None:
-    """Hold the archives, keep their metadata beside the manifest. Twice is as good as once."""
+    """Hold the archives, keep their metadata beside the manifest, and the rows of tables.
+
+    Twice is as good as once.
+    """
     for name, pin in manifest.sources.items():
         if pin.archive is not None:
             archive_of(pin.archive).hold(pin.archive, catalog, manifest.run)
         keep_metadata(pin, catalog, folder.table(name))
+    keep_tables(manifest, folder, catalog)
 
 
 def release(catalog: Catalog, manifest: Manifest) -> None:

@@ -1,0 +1,1 @@
+"""Reference tables: Iceberg, Parquet and CSV, read whole when a run is planned and started."""
