@@ -21,6 +21,7 @@ from tidemill.config.sparksettings import MEANING, OURS
 from tidemill.config.stream import StreamConfig
 from tidemill.connectors.logs.files.home import FilesLive, RequestsTopic
 from tidemill.connectors.logs.kafka.home import KafkaLive
+from tidemill.connectors.logs.tail.home import IcebergLive
 from tidemill.types import show_duration
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -31,6 +32,7 @@ SECTIONS: dict[str, type[BaseModel]] = {
     "streams: NAME:": StreamConfig,
     **{f"streams: NAME: archive: (type: {name})": ARCHIVES.find(name) for name in ARCHIVES.builtin},
     "streams: NAME: live: (type: kafka)": KafkaLive,
+    "streams: NAME: live: (type: iceberg)": IcebergLive,
     "streams: NAME: live: (type: files)": FilesLive,
     "streams: NAME: live: (type: files) requests:": RequestsTopic,
     "pipelines: NAME:": PipelineConfig,

@@ -49,6 +49,45 @@ YAMLS = {
         ":1 (home): the environment variable NOT_SET_ANYWHERE is not set\n"
         "  fix: export NOT_SET_ANYWHERE=…",
     ),
+    "a variable in braces without quotes": (
+        ("streams:", "catalog: {uri: ${CATALOG:-x}/lake}\nstreams:"),
+        ":1: not valid YAML: expected ',' or '}', but got '{'\n"
+        '  fix: put the variable in quotes: "${CATALOG:-x}/lake"',
+    ),
+    "a zone that is spelled wrong": (
+        ("lateness: 10 min", "zone: Europe/Berln"),
+        ":4 (streams.plays.zone): 'Europe/Berln' is not a time zone\n"
+        "  fix: did you mean 'Europe/Berlin'?",
+    ),
+    "a city as the zone": (
+        ("lateness: 10 min", "zone: berlin"),
+        ":4 (streams.plays.zone): 'berlin' is not a time zone\n"
+        "  fix: did you mean 'Europe/Berlin'?",
+    ),
+    "an offset as the zone": (
+        ("lateness: 10 min", "zone: UTC+2"),
+        ":4 (streams.plays.zone): 'UTC+2' is not a time zone\n"
+        "  fix: write Etc/GMT-2 (its sign is turned round), or a place",
+    ),
+    "a zone that there is not": (
+        ("lateness: 10 min", "zone: Middle-earth"),
+        ":4 (streams.plays.zone): 'Middle-earth' is not a time zone\n"
+        "  fix: write for example UTC or Europe/Berlin",
+    ),
+    "a master that is spelled wrong": (
+        ('"local[2]"', '"locl[2]"'),
+        ":17 (spark.master): 'locl[2]' is not a Spark master\n  fix: did you mean 'local[2]'?",
+    ),
+    "a master without its bracket": (
+        ('"local[2]"', '"local[2"'),
+        ":17 (spark.master): 'local[2' is not a Spark master\n  fix: did you mean 'local[2]'?",
+    ),
+    "a master that there is not": (
+        ('"local[2]"', "mesos://host"),
+        ":17 (spark.master): 'mesos://host' is not a Spark master\n"
+        "  fix: allowed: k8s://https://host:443, local, local[*], local[2], spark://host:7077, "
+        "yarn",
+    ),
 }
 
 
@@ -271,6 +310,43 @@ def test_a_catalog_that_cannot_be_opened(shop: Shop, catalog, text):
         shop.variant(("streams:", f"catalog: {catalog}\nstreams:")).plan().refuses(
             text.replace("FOLDER", str(shop.folder))
         )
+
+
+def test_a_table_that_the_catalog_has_under_another_name(shop: Shop):
+    """The name is part of a SQL catalog's key: the tables seem to be gone."""
+    renamed = "catalog: {name: prod}\nstreams:"
+    with untouched(shop):
+        shop.variant(("streams:", renamed)).plan().refuses(
+            "stream plays: the table 'logs.plays' does not exist\n"
+            "  fix: the same SQL catalog has it under the name 'tidemill': write catalog: {name: "
+            "tidemill, …}; a SQL catalog keeps the tables of each name apart, and this one was "
+            "opened as 'prod'",
+            code=1,
+        )
+
+
+RISKS = {
+    "two pipelines into one table": (
+        ("spark:", "  more:\n    entry: pipelines:sums\n"
+                   "    sinks: {output: {table: Marts.sums, time: t}}\nspark:"),
+        "the table 'marts.sums' is written by more, too: live runs and --into would mix the rows "
+        "of both, and nobody could tell them apart; give each pipeline its own",
+    ),
+    "a zone for times that have one": (
+        ("    event_time: event_ts\n", "    event_time: event_ts\n    zone: Europe/Berlin\n"),
+        "plays: zone: Europe/Berlin has no effect, because event_ts (timestamptz) carries its own "
+        "zone; leave zone: out, or correct the times where they are written",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("edit", "text"), RISKS.values(), ids=list(RISKS))
+def test_what_a_plan_warns_of(shop: Shop, edit, text):
+    with untouched(shop):
+        found = shop.variant(edit).plan()
+    assert found.code == 0, found.err
+    assert f"  • {text}\n" in found.out
+    assert f"  • {text}\n" not in shop.plan().out
 
 
 def test_a_home_that_cannot_be_made(shop: Shop):

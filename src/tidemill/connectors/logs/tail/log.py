@@ -25,7 +25,7 @@ from tidemill.connectors.pieces import Piece
 from tidemill.connectors.tasks import deal, pieces_of
 from tidemill.errors import ConfigError
 from tidemill.iceberg.appended import Appended
-from tidemill.iceberg.catalog import connect, keep_tags, load_table
+from tidemill.iceberg.catalog import connect_again, keep_tags, load_table
 from tidemill.iceberg.extents import pinned_metadata
 from tidemill.planning.live import find_frontier
 from tidemill.planning.manifest import HistoryPhase, SourcePin
@@ -122,7 +122,7 @@ class TailSlices(LogSlices):
 
     @cached_property
     def _catalog(self) -> Catalog:
-        return connect("tidemill", self.properties)
+        return connect_again(self.properties)
 
     def _table(self) -> Table:
         self._known = load_table(self._catalog, self.live.location, f"stream {self.pin.stream}")
