@@ -172,6 +172,14 @@ CODE = {
         "failing.py cannot be imported: KeyError: 'EUR' (failing.py:2)\n"
         "  fix: a module of pipelines only defines them; --verbose shows the trace",
     ),
+    "a type as a text, for which Spark is asked": (
+        "typed:sums",
+        "typed.py cannot be imported: PySparkRuntimeError: [SESSION_OR_CONTEXT_NOT_EXISTS] "
+        "SparkContext or SparkSession should be created first. (typed.py:2)\n"
+        "  fix: there is no Spark session while a module is imported: give a type as an object, "
+        '@F.udf(StringType()) instead of @F.udf("string"), and use columns only inside of '
+        "functions",
+    ),
     "an import that leaves": (
         "leaving:sums",
         "leaving.py cannot be imported: SystemExit: 3 (leaving.py:2)\n"
@@ -182,6 +190,7 @@ MODULES = {
     "broken": "def sums(plays):\n    return plays.(\n",
     "needy": "import no_such_package\n",
     "failing": "rates = {}\nRATE = rates['EUR']\n",
+    "typed": "from pyspark.sql import functions as F\n@F.udf('string')\ndef up(v):\n    return v\n",
     "leaving": "import sys\nsys.exit(3)\n",
     "stranger": "def views(views):\n    return views\n",
     "priced": "def sums(plays, least: float, country: str = 'DE'):\n    return plays\n",

@@ -252,6 +252,7 @@ def _facts(
                 {source: opened.pins[source].times.event_time for source in pipeline.streams},
                 {source for source in pipeline.streams if opened.pins[source].rows.meta},
                 seen=seen,
+                twice=True,
             )
     finally:
         if spark is None:
