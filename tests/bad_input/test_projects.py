@@ -334,6 +334,19 @@ def test_a_table_that_the_catalog_has_under_another_name(shop: Shop):
         )
 
 
+def test_a_folder_of_files_is_not_followed_live(shop: Shop):
+    files = shop.variant(
+        ("type: iceberg\n      table: logs.plays", "type: parquet\n      path: far")
+    )
+    with untouched(shop):
+        files.cli("run", "sums").refuses(
+            "stream plays: the stream has an archive of type parquet, and only the growing end of "
+            "an Iceberg table can be followed live\n"
+            "  fix: give it archive: {type: iceberg, table: …, ingest_time: …}, or a live: of type "
+            "kafka or files (docs/live.md); 'tidemill backfill' reads any archive"
+        )
+
+
 RISKS = {
     "two pipelines into one table": (
         ("spark:", "  more:\n    entry: pipelines:sums\n"

@@ -97,6 +97,6 @@ def test_the_slack_that_would_do_is_named_with_what_was_seen():
     (told,) = slack_advice("plays", "logs.plays", SECOND, [100, 1_600_000, 1_500_000])
     assert told == (
         "plays: rows of logs.plays became readable up to 1s 600ms after their ingest time (2 of "
-        "the last 3 files), and the frontier stays only 1s behind the clock: such rows are late with "
-        "the reason clock; give the stream live: {type: iceberg, slack: 3s}"
+        "the last 3 files), and the frontier stays only 1s behind the clock: such rows are late "
+        "with the reason clock; give the stream live: {type: iceberg, slack: 3s}"
     )

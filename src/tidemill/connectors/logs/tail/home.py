@@ -44,8 +44,8 @@ class IcebergLive(LogHome):
                 f"the stream has {has}, and only the growing end of an Iceberg table can be "
                 "followed live",
                 where=f"stream {stream}",
-                fix="give it archive: {type: iceberg, table: …, ingest_time: …}, or a live: of type "
-                "kafka or files (docs/live.md); 'tidemill backfill' reads any archive",
+                fix="give it archive: {type: iceberg, table: …, ingest_time: …}, or a live: of "
+                "type kafka or files (docs/live.md); 'tidemill backfill' reads any archive",
             )
         slack = micros_of(self.slack)
         return LivePin(self.type, table, slack, self.max_rows, trigger)
