@@ -22,6 +22,7 @@ from tidemill.config.stream import StreamConfig
 from tidemill.config.table import TABLES
 from tidemill.connectors.logs.files.home import FilesLive, RequestsTopic
 from tidemill.connectors.logs.kafka.home import KafkaLive
+from tidemill.connectors.logs.tail.home import IcebergLive
 from tidemill.errors import ExitCode
 from tidemill.types import show_duration
 
@@ -33,6 +34,7 @@ SECTIONS: dict[str, type[BaseModel]] = {
     "streams: NAME:": StreamConfig,
     **{f"streams: NAME: archive: (type: {name})": ARCHIVES.find(name) for name in ARCHIVES.builtin},
     "streams: NAME: live: (type: kafka)": KafkaLive,
+    "streams: NAME: live: (type: iceberg)": IcebergLive,
     "streams: NAME: live: (type: files)": FilesLive,
     "streams: NAME: live: (type: files) requests:": RequestsTopic,
     **{f"tables: NAME: (type: {name})": TABLES.find(name) for name in TABLES.builtin},

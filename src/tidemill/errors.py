@@ -132,7 +132,8 @@ def find_error(text: str) -> TidemillError | None:
 def nearest(word: str, allowed: Iterable[str]) -> str:
     """A hint such as ``did you mean 'lateness'?``, or the list of what is allowed."""
     options = sorted(allowed)
-    close = get_close_matches(word, options, n=1, cutoff=0.6)
+    same = [option for option in options if option.casefold() == word.casefold()]
+    close = same or get_close_matches(word, options, n=1, cutoff=0.6)
     if close:
         return f"did you mean {close[0]!r}?"
     return f"allowed: {', '.join(options)}" if options else "nothing is defined yet"

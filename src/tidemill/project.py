@@ -19,6 +19,7 @@ from tidemill.planning.requests import Goal, Length, Until, When, request, run_r
 from tidemill.runfolder.control import read_control, update_control
 from tidemill.runfolder.folder import RunFolder
 from tidemill.runfolder.lease import hold_lease, hold_watch, is_held, is_watched
+from tidemill.runfolder.offset_log import is_between_batches
 from tidemill.runtime.code.binding import require_same_params
 from tidemill.runtime.plans.planner import make_plan
 from tidemill.runtime.registry import (
@@ -29,7 +30,7 @@ from tidemill.runtime.registry import (
     RunState,
     open_registry,
 )
-from tidemill.runtime.reports.judging import read_judgement, warnings_of
+from tidemill.runtime.reports.judging import read_judgement, warnings_of, why_behind
 from tidemill.runtime.reports.results import Progress, RunResult, read_phase, without_folder
 from tidemill.runtime.spark.settings import require_same_meaning
 from tidemill.runtime.starts.naming import find_manifest
@@ -408,8 +409,10 @@ class Project:
             return record
         folder = self._folder(record.run)
         if is_held(folder.path):
-            paused = read_control(folder.path).paused
-            return replace(record, state=RunState.PAUSED) if paused else record
+            if not read_control(folder.path).paused:
+                return record
+            is_idle = is_between_batches(folder.checkpoint)
+            return replace(record, state=RunState.PAUSED if is_idle else RunState.PAUSING)
         why = "its driver died; resume it" if folder.has_manifest() else "its folder is gone"
         return replace(record, state=RunState.FAILED, error=why)
 
@@ -435,7 +438,10 @@ class Project:
             error=record.error,
             phase=read_phase(folder, manifest, totals),
             expectations=judged.verdicts,
-            warnings=warnings_of(manifest, totals, judged.causes),
+            warnings=(
+                *warnings_of(manifest, totals, judged.causes),
+                *(why_behind(self.loaded, manifest) if totals.clock else ()),
+            ),
             params=_values(manifest),
         )
 

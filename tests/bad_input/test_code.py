@@ -8,8 +8,8 @@ from tests.bad_input.terminal import Outcome
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("lend")]
 
 CODE = """\
-from pyspark.sql import DataFrame, SparkSession, functions as F
-
+from datetime import datetime
+from pyspark.sql import DataFrame, SparkSession, Window, functions as F
 
 def by_window(plays, value):
     windows = plays.groupBy(F.window("event_ts", "10 minutes"), "key").agg(value.alias("v"))
@@ -89,17 +89,47 @@ REFUSED = {
         "a table read beside the stream is not pinned; name it in tables: of the YAML",
     ),
 }
-# The code of a pipeline, and all that is said after "pipeline NAME: ".
+ACTION = (
+    "Queries with streaming sources must be executed with writeStream.start(), or from a streaming "
+    "table or flow definition within a Spark Declarative Pipeline.\n"
+    "  fix: a pipeline only describes what is done with rows that are still to come: it cannot "
+    "count(), collect(), show() or cache() them; return a DataFrame, and count with "
+    "groupBy(window(…))"
+)
+# The code of a pipeline, and all that is said after "pipeline NAME: "; those of LINES also say
+# the line, which is that of the pipeline where no other is given.
 WRONG = {
     "row_wise(plays, 'amont')": (
         "[UNRESOLVED_COLUMN.WITH_SUGGESTION] A column, variable, or function parameter with name "
         "`amont` cannot be resolved. Did you mean one of the following? [`amount`, `key`, "
-        "`part`, `seq`, `country`]. SQLSTATE: 42703\n  fix: correct the pipeline"
+        "`part`, `seq`, `country`]. SQLSTATE: 42703\n  fix: correct pipelines.py:10"
     ),
     "row_wise(plays, plays.amont)": (
         "its code failed: PySparkAttributeError: [ATTRIBUTE_NOT_SUPPORTED] Attribute `amont` is "
         "not supported. (pipelines.py:LINE)\n"
         "  fix: correct the pipeline; --verbose shows the trace"
+    ),
+    "row_wise(plays.cache())": ACTION,
+    "row_wise(plays.limit(plays.count()))": ACTION,
+    "by_window(plays, F.count_distinct('amount'))": (
+        "Spark cannot run the output 'output' as a stream: Distinct aggregations are not supported "
+        "on streaming DataFrames/Datasets. Consider using approx_count_distinct() instead.\n"
+        "  fix: use tidemill.unique_counts(…), which is exact, or F.approx_count_distinct(…)"
+    ),
+    "row_wise(plays, F.row_number().over(Window.partitionBy('key').orderBy('seq')).alias('r'))": (
+        "Spark cannot run the output 'output' as a stream: [NON_TIME_WINDOW_NOT_SUPPORTED_IN_"
+        "STREAMING] Window function is not supported in ROW_NUMBER() (as column `r`) on streaming "
+        "DataFrames/Datasets. Structured Streaming only supports time-window aggregation using the "
+        "WINDOW function. (window specification: (PARTITION BY KEY ORDER BY SEQ ASC NULLS FIRST "
+        "ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW)) SQLSTATE: 42KDE\n"
+        "  fix: use tidemill.top_n(…) for the first rows of every group, tidemill.deduplicate(…) "
+        "for one row of each key, or groupBy(window(…)) with an aggregate"
+    ),
+    "row_wise(plays).orderBy('t')": (
+        "Spark cannot run the output 'output' as a stream: Sorting is not supported on streaming "
+        "DataFrames/Datasets, unless it is on aggregated DataFrame/Dataset in Complete output mode"
+        "\n  fix: leave the order out and sort when you read the table; tidemill.top_n(…) gives "
+        "the first rows of every window"
     ),
     "fails(plays)": (
         "its code failed: KeyError: 'EUR' (pipelines.py:32)\n"
@@ -122,17 +152,24 @@ WRONG = {
         "the time 't' of the sink 'output' is a long\n  fix: name a timestamp column"
     ),
 }
+LINES = {
+    "row_wise(plays, 'amont')": 10,
+    **dict.fromkeys(("row_wise(plays.cache())", "row_wise(plays.limit(plays.count()))"), 0),
+    **dict.fromkeys([made for made in WRONG if "top_n" in WRONG[made]], 0),
+    "by_window(plays, F.count_distinct('amount'))": 0,
+}
 MARGINS = {
     "sessions(plays)": "session_window, output.t (not an event time or a window's start or end)",
     "bounded_join(plays)": "join",
 }
+OTHERS = ("row_wise(plays.where(F.col('event_ts') > datetime.now()))",)
 
 
 @pytest.fixture(scope="module")
 def workshop(tmp_path_factory: pytest.TempPathFactory) -> Shop:
     """One project with a pipeline for every piece of code above, named p0, p1, …"""
     code, text = CODE, YAML[: YAML.index("pipelines:")] + "pipelines:\n"
-    for number, made in enumerate((*REFUSED, *WRONG, *MARGINS)):
+    for number, made in enumerate((*REFUSED, *WRONG, *MARGINS, *OTHERS)):
         code += f"\n\ndef p{number}(plays):\n    return {made}\n"
         text += (
             f"  p{number}:\n    entry: pipelines:p{number}\n"
@@ -145,7 +182,7 @@ def workshop(tmp_path_factory: pytest.TempPathFactory) -> Shop:
 
 def plan_of(workshop: Shop, made: str, *edits: tuple[str, str]) -> tuple[str, Outcome]:
     """The pipeline with this code: its name, and how planning it ends."""
-    name = f"p{[*REFUSED, *WRONG, *MARGINS].index(made)}"
+    name = f"p{[*REFUSED, *WRONG, *MARGINS, *OTHERS].index(made)}"
     named = [(old.replace("NAME", name), new.replace("NAME", name)) for old, new in edits]
     project = workshop.variant(*named)
     with untouched(workshop):
@@ -176,7 +213,24 @@ def test_code_that_is_wrong(workshop: Shop, made):
     pipeline, found = plan_of(workshop, made)
     lines = (workshop.folder / "pipelines.py").read_text("utf-8").splitlines()
     line = 1 + lines.index(f"    return {made}")
-    found.refuses(f"pipeline {pipeline}: {WRONG[made].replace('LINE', str(line))}")
+    place = f" (pipelines.py:{LINES[made] or line})" if made in LINES else ""
+    found.refuses(f"pipeline {pipeline}{place}: {WRONG[made].replace('LINE', str(line))}")
+
+
+def test_code_that_reads_the_clock_is_refused_when_it_is_planned(workshop: Shop):
+    """Every start builds it again: such a run could never begin."""
+    made = "row_wise(plays.where(F.col('event_ts') > datetime.now()))"
+    _, found = plan_of(workshop, made)
+    lines = (workshop.folder / "pipelines.py").read_text("utf-8").splitlines()
+    line = 1 + lines.index(f"    return {made}")
+    assert (
+        f"(pipelines.py:{line}): its code builds another plan each time it is called: it was: "
+        in (found.err)
+    )
+    assert found.err.endswith(
+        "\n  fix: the code is called at every start, and must do the same: instead of the clock or "
+        "chance use the event time, or a value of params: and --param\n"
+    )
 
 
 @pytest.mark.parametrize("made", MARGINS)
@@ -229,8 +283,9 @@ def test_sql_that_is_wrong(workshop: Shop):
 
 def test_what_spark_cannot_stream(workshop: Shop):
     sql = "    sql: select key, count(*) as n, max(event_ts) as t from plays group by key\n"
-    plan_of(workshop, "None", (ENTRY, sql))[1].refuses(
-        "Spark cannot run the output 'output' as a stream: "
+    pipeline, found = plan_of(workshop, "None", (ENTRY, sql))
+    found.refuses(
+        f"pipeline {pipeline}: Spark cannot run the output 'output' as a stream: "
         "[STREAMING_OUTPUT_MODE.UNSUPPORTED_OPERATION] Invalid streaming output mode: append. This "
         "output mode is not supported for streaming aggregations without watermark on streaming "
         "DataFrames/DataSets. SQLSTATE: 42KDE\n"

@@ -49,6 +49,45 @@ YAMLS = {
         ":1 (home): the environment variable NOT_SET_ANYWHERE is not set\n"
         "  fix: export NOT_SET_ANYWHERE=…",
     ),
+    "a variable in braces without quotes": (
+        ("streams:", "catalog: {uri: ${CATALOG:-x}/lake}\nstreams:"),
+        ":1: not valid YAML: expected ',' or '}', but got '{'\n"
+        '  fix: put the variable in quotes: "${CATALOG:-x}/lake"',
+    ),
+    "a zone that is spelled wrong": (
+        ("lateness: 10 min", "zone: Europe/Berln"),
+        ":4 (streams.plays.zone): 'Europe/Berln' is not a time zone\n"
+        "  fix: did you mean 'Europe/Berlin'?",
+    ),
+    "a city as the zone": (
+        ("lateness: 10 min", "zone: berlin"),
+        ":4 (streams.plays.zone): 'berlin' is not a time zone\n"
+        "  fix: did you mean 'Europe/Berlin'?",
+    ),
+    "an offset as the zone": (
+        ("lateness: 10 min", "zone: UTC+2"),
+        ":4 (streams.plays.zone): 'UTC+2' is not a time zone\n"
+        "  fix: write Etc/GMT-2 (its sign is turned round), or a place",
+    ),
+    "a zone that there is not": (
+        ("lateness: 10 min", "zone: Middle-earth"),
+        ":4 (streams.plays.zone): 'Middle-earth' is not a time zone\n"
+        "  fix: write for example UTC or Europe/Berlin",
+    ),
+    "a master that is spelled wrong": (
+        ('"local[2]"', '"locl[2]"'),
+        ":17 (spark.master): 'locl[2]' is not a Spark master\n  fix: did you mean 'local[2]'?",
+    ),
+    "a master without its bracket": (
+        ('"local[2]"', '"local[2"'),
+        ":17 (spark.master): 'local[2' is not a Spark master\n  fix: did you mean 'local[2]'?",
+    ),
+    "a master that there is not": (
+        ('"local[2]"', "mesos://host"),
+        ":17 (spark.master): 'mesos://host' is not a Spark master\n"
+        "  fix: allowed: k8s://https://host:443, local, local[*], local[2], spark://host:7077, "
+        "yarn",
+    ),
 }
 
 
@@ -133,6 +172,14 @@ CODE = {
         "failing.py cannot be imported: KeyError: 'EUR' (failing.py:2)\n"
         "  fix: a module of pipelines only defines them; --verbose shows the trace",
     ),
+    "a type as a text, for which Spark is asked": (
+        "typed:sums",
+        "typed.py cannot be imported: PySparkRuntimeError: [SESSION_OR_CONTEXT_NOT_EXISTS] "
+        "SparkContext or SparkSession should be created first. (typed.py:2)\n"
+        "  fix: there is no Spark session while a module is imported: give a type as an object, "
+        '@F.udf(StringType()) instead of @F.udf("string"), and use columns only inside of '
+        "functions",
+    ),
     "an import that leaves": (
         "leaving:sums",
         "leaving.py cannot be imported: SystemExit: 3 (leaving.py:2)\n"
@@ -143,6 +190,7 @@ MODULES = {
     "broken": "def sums(plays):\n    return plays.(\n",
     "needy": "import no_such_package\n",
     "failing": "rates = {}\nRATE = rates['EUR']\n",
+    "typed": "from pyspark.sql import functions as F\n@F.udf('string')\ndef up(v):\n    return v\n",
     "leaving": "import sys\nsys.exit(3)\n",
     "stranger": "def views(views):\n    return views\n",
     "priced": "def sums(plays, least: float, country: str = 'DE'):\n    return plays\n",
@@ -271,6 +319,56 @@ def test_a_catalog_that_cannot_be_opened(shop: Shop, catalog, text):
         shop.variant(("streams:", f"catalog: {catalog}\nstreams:")).plan().refuses(
             text.replace("FOLDER", str(shop.folder))
         )
+
+
+def test_a_table_that_the_catalog_has_under_another_name(shop: Shop):
+    """The name is part of a SQL catalog's key: the tables seem to be gone."""
+    renamed = "catalog: {name: prod}\nstreams:"
+    with untouched(shop):
+        shop.variant(("streams:", renamed)).plan().refuses(
+            "stream plays: the table 'logs.plays' does not exist\n"
+            "  fix: the same SQL catalog has it under the name 'tidemill': write catalog: {name: "
+            "tidemill, …}; a SQL catalog keeps the tables of each name apart, and this one was "
+            "opened as 'prod'",
+            code=1,
+        )
+
+
+def test_a_folder_of_files_is_not_followed_live(shop: Shop):
+    files = shop.variant(
+        ("type: iceberg\n      table: logs.plays", "type: parquet\n      path: far")
+    )
+    with untouched(shop):
+        files.cli("run", "sums").refuses(
+            "stream plays: the stream has an archive of type parquet, and only the growing end of "
+            "an Iceberg table can be followed live\n"
+            "  fix: give it archive: {type: iceberg, table: …, ingest_time: …}, or a live: of type "
+            "kafka or files (docs/live.md); 'tidemill backfill' reads any archive"
+        )
+
+
+RISKS = {
+    "two pipelines into one table": (
+        ("spark:", "  more:\n    entry: pipelines:sums\n"
+                   "    sinks: {output: {table: Marts.sums, time: t}}\nspark:"),
+        "the table 'marts.sums' is written by more, too: live runs and --into would mix the rows "
+        "of both, and nobody could tell them apart; give each pipeline its own",
+    ),
+    "a zone for times that have one": (
+        ("    event_time: event_ts\n", "    event_time: event_ts\n    zone: Europe/Berlin\n"),
+        "plays: zone: Europe/Berlin has no effect, because event_ts (timestamptz) carries its own "
+        "zone; leave zone: out, or correct the times where they are written",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("edit", "text"), RISKS.values(), ids=list(RISKS))
+def test_what_a_plan_warns_of(shop: Shop, edit, text):
+    with untouched(shop):
+        found = shop.variant(edit).plan()
+    assert found.code == 0, found.err
+    assert f"  • {text}\n" in found.out
+    assert f"  • {text}\n" not in shop.plan().out
 
 
 def test_a_home_that_cannot_be_made(shop: Shop):

@@ -108,9 +108,89 @@ REFUSED = {
         ("--from", "2020-01-01T00:00Z", "--to", "2020-01-02T00:00Z"),
         "pipeline sums: no source (plays) has rows with ingest time in [2020-01-01T00:00Z, "
         "2020-01-02T00:20Z)\n"
-        "  fix: check --from and --to and the filters; --allow-empty runs it all the same",
+        "  fix: check --from and --to and the filters: plays has rows from 2026-01-01T00:00Z to "
+        "2026-01-01T01:59:30Z; --allow-empty runs it all the same",
     ),
 }
+
+
+FILTERS = {
+    "name like '%x'": "like takes one %, at the end: name like 'x%'; for other patterns CODE",
+    "name like 'a%b'": "like takes one %, at the end: name like 'x%'; for other patterns CODE",
+    "name ilike 'x%'": "a filter compares plain values; CODE",
+    "lower(country) = 'de'": "a filter knows no functions; CODE",
+    "amount + 1 = 2": "a filter does not calculate; CODE",
+    'country = "DE"': "texts stand in single quotes: country = 'DE'",
+    "`country` = 'DE'": "write the column's name without backticks",
+    "country = null": "compare with null like this: country is null, or is not null",
+    "country in ()": "in (…) needs at least one value",
+    "amount in (3.5, 4)": "the values of in (…) are all of one kind: (3.5, 4.0)",
+    "amount > 1e3": "write the number out, without an exponent",
+    "event_ts > timestamp '2026-01-01'": ("write a time as a text alone: at > '2026-01-01T00:00Z'"),
+    "country": "compare the column with a value: is_paid = true",
+}
+IN_CODE = "put it into the pipeline's code: .where(…) takes all that Spark can do"
+
+
+@pytest.mark.parametrize("text", FILTERS)
+def test_a_filter_that_is_not_understood(shop: Shop, text):
+    with untouched(shop):
+        shop.plan(*RANGE, "--where", text).refuses(
+            f"stream plays: the filter {text!r} is not understood\n"
+            f"  fix: {FILTERS[text].replace('CODE', IN_CODE)}"
+        )
+
+
+MISFITS = {
+    "amount = 3.5": (
+        "amount is a long: it can never be 3.5",
+        "compare with a value that the column can have",
+    ),
+    "event_ts > '2026-01-01'": (
+        "event_ts is a timestamptz: '2026-01-01' has no zone",
+        "say which one: 2026-01-01T00:00Z for UTC, 2026-01-01T00:00+01:00 for a local zone",
+    ),
+    "event_ts > 'yesterday'": (
+        "event_ts is a timestamptz: 'yesterday' is not a time",
+        "write an ISO 8601 time with a zone, for example 2026-01-01T00:00Z",
+    ),
+}
+
+
+@pytest.mark.parametrize("text", MISFITS)
+def test_a_filter_whose_value_does_not_fit(shop: Shop, text):
+    problem, fix = MISFITS[text]
+    with untouched(shop):
+        shop.plan(*RANGE, "--where", text).refuses(
+            f"logs.plays: the filter '({text})' does not fit: {problem}\n  fix: {fix}"
+            if "'" not in text
+            else f'logs.plays: the filter "({text})" does not fit: {problem}\n  fix: {fix}'
+        )
+
+
+@pytest.mark.parametrize("text", ["amount > 3.5", "event_ts >= '2026-01-01T00:00Z'", "Amount > 1"])
+def test_a_filter_that_people_write(shop: Shop, text):
+    found = shop.plan(*RANGE, "--where", text)
+    if text.startswith("Amount"):
+        found.refuses(
+            "logs.plays: the filter '(Amount > 1)' names the column 'Amount', which is not there\n"
+            "  fix: did you mean 'amount'?"
+        )
+    else:
+        assert found.code == 0, found.err
+
+
+def test_a_range_without_rows_is_refused_before_spark_starts(shop: Shop):
+    """The code is not known, and there is no Java: nothing looked at the code."""
+    stranger = shop.variant(("sums:\n    entry", "others:\n    entry"))
+    late = ("--from", "2026-02-01T00:00Z", "--to", "2026-02-02T00:00Z")
+    with untouched(shop):
+        stranger.plan(*late, pipeline="others").refuses(
+            "pipeline others: no source (plays) has rows with ingest time within a day of "
+            "[2026-02-01T00:00Z, 2026-02-02T00:00Z)\n"
+            "  fix: check --from and --to and the filters: plays has rows from 2026-01-01T00:00Z "
+            "to 2026-01-01T01:59:30Z; --allow-empty runs it all the same"
+        )
 
 
 @pytest.mark.parametrize(("arguments", "text"), REFUSED.values(), ids=list(REFUSED))

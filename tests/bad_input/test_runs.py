@@ -9,9 +9,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.bad_input.shop import (
+    FROM,
     SCHEMA,
     T0,
     TIME,
+    TO,
+    YAML,
     Shop,
     events,
     expected,
@@ -178,3 +181,48 @@ def test_times_that_are_missing_or_beyond_the_calendar(running: Shop):
     assert [(row["offset"], row["reason"]) for row in dead] == [(1, "no event time")]
     kept = [row for row in far.rows(result["run"]) if row["t"] > T0]
     assert_same_rows(kept, [row for row in expected() if row["t"] > T0])
+
+
+UDF = """\
+from pyspark.sql import functions as F
+from pyspark.sql.types import LongType
+
+
+def sums(plays):
+    def fee(amount):
+        return amount // (amount - NEVER)
+
+    return plays.select(
+        F.col("event_ts").alias("t"), "key", F.udf(fee, LongType())("amount").alias("fee")
+    )
+"""
+
+
+def test_a_function_that_fails_is_named_with_its_values_and_can_be_mended(tmp_path: Path):
+    """Before the first commit the run begins again with the corrected code; later it cannot."""
+    shop = Shop.make(tmp_path, YAML.replace(", key: [key, t]", ""), UDF.replace("NEVER", "7"))
+    shop.fill("logs.plays", table(events()), files=4)
+    run = shop.backfill("--slice", "30min").fails(
+        "pipeline sums (pipelines.py:7): fee() failed with ZeroDivisionError: integer division or "
+        "modulo by zero, called with amount=7\n"
+        "  fix: correct it, then 'tidemill resume RUN' begins again with the corrected code"
+    )
+    (tmp_path / "pipelines.py").write_text(UDF.replace("amount - NEVER", "amount + 1"), "utf-8")
+    outcome = shop.cli("resume", run)
+    assert outcome.code == 0, outcome.err
+    assert [row["fee"] for row in shop.rows(run)] == [0] * 240
+
+    (tmp_path / "pipelines.py").write_text(UDF.replace("NEVER", "200"), "utf-8")
+    again = "'tidemill cancel RUN', then 'tidemill backfill sums --from FROM --to TO'"
+    again = again.replace("FROM", FROM).replace("TO", TO)
+    run = shop.backfill("--slice", "30min").fails(
+        "pipeline sums (pipelines.py:7): fee() failed with ZeroDivisionError: integer division or "
+        "modulo by zero, called with amount=200\n"
+        "  fix: rows are committed already, and 'tidemill resume RUN' goes on with the same code "
+        f"only; when it is corrected, start a new run: {again}"
+    )
+    (tmp_path / "pipelines.py").write_text(UDF.replace("amount - NEVER", "amount + 1"), "utf-8")
+    refused = shop.cli("resume", run)
+    assert refused.code == 1
+    assert "does something else since the run was planned: " in refused.err
+    assert again.replace("RUN", run) in refused.err

@@ -183,7 +183,7 @@ WRONG = {
             12,
             "streams.plays.zone",
             "'Europe/Bärlin' is not a time zone",
-            "write for example UTC or Europe/Berlin",
+            "did you mean 'Europe/Berlin'?",
         ),
     ),
     "an order that does not exist": (

@@ -5,8 +5,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.connectors.logs.fakelog import BEGIN, SLACK, FakeLog, Positions, Reader, events
-from tidemill.planning.live import PartitionView, find_frontier
-from tidemill.types import MILLISECOND
+from tidemill.planning.live import PartitionView, find_frontier, slack_advice
+from tidemill.types import MILLISECOND, SECOND
 
 
 def decide(
@@ -89,3 +89,14 @@ def test_without_room_or_before_its_time_there_is_no_slice():
     assert find_frontier(BEGIN, BEGIN + 5_000_000, SLACK, [], 0) == BEGIN
     assert find_frontier(BEGIN, BEGIN + SLACK, SLACK, [], WIDE) == BEGIN
     assert find_frontier(BEGIN, BEGIN - 1, SLACK, [], WIDE) == BEGIN
+
+
+def test_the_slack_that_would_do_is_named_with_what_was_seen():
+    assert not list(slack_advice("plays", "logs.plays", SECOND, []))
+    assert not list(slack_advice("plays", "logs.plays", SECOND, [SECOND - 1, 5]))
+    (told,) = slack_advice("plays", "logs.plays", SECOND, [100, 1_600_000, 1_500_000])
+    assert told == (
+        "plays: rows of logs.plays became readable up to 1s 600ms after their ingest time (2 of "
+        "the last 3 files), and the frontier stays only 1s behind the clock: such rows are late "
+        "with the reason clock; give the stream live: {type: iceberg, slack: 3s}"
+    )

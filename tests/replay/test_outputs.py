@@ -207,6 +207,7 @@ def test_pause_resume_and_cancel(spark: "SparkSession", tmp_path: Path) -> None:
         held = project.registry.totals(manifest.run).batches
         time.sleep(1)
         assert project.registry.totals(manifest.run).batches == held
+        seen.append(project.status(manifest.run).state)
         seen.append(project.resume(manifest.run).state)
         while project.registry.totals(manifest.run).batches <= held:
             time.sleep(0.05)
@@ -216,7 +217,8 @@ def test_pause_resume_and_cancel(spark: "SparkSession", tmp_path: Path) -> None:
     thread.start()
     result = project.resume(manifest.run, spark=spark)
     thread.join()
-    assert seen == ["paused", "running"]
+    assert seen[0] in ("pausing", "paused")  # it finishes its slice first
+    assert seen[1:] == ["paused", "running"]
     assert result.state == "cancelled"
     assert 2 < result.slices_done < result.slices
 

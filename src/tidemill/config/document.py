@@ -18,6 +18,9 @@ TOO_SHORT = 2
 _BARE = re.compile(r":\s*>=?\s*\d")
 """A comparison such as ``rows: > 0``: at the beginning of a value, YAML takes > for its own."""
 
+_VARIABLE = re.compile(r":\s*(\$\{[^}\s]*\}[^\s,}\]]*)")
+"""A variable without quotes, ``uri: ${URI}``: within braces YAML takes its { for its own."""
+
 
 def hide(text: str, secrets: Iterable[str]) -> str:
     """The text without the secrets, as they are or inside of JSON."""
@@ -47,8 +50,7 @@ class Document:
             line = f":{mark.line + 1}" if mark else ""
             problem = getattr(error, "problem", None) or str(error)
             at = text.splitlines()[mark.line : mark.line + 1] if mark else []
-            fix = "put the comparison in quotes: '> 0'" if any(map(_BARE.search, at)) else ""
-            where = f"{path}{line}"
+            where, fix = f"{path}{line}", _quote_it(at[0] if at else "")
             raise ConfigError(f"not valid YAML: {problem}", where=where, fix=fix) from None
 
     def line(self, keys: tuple[str | int, ...]) -> int:
@@ -73,6 +75,14 @@ class Document:
         place = f"{self.path}:{self.line(keys)}" + (f" ({dotted})" if dotted else "")
         message, fix = hide(message, self.secrets), hide(fix, self.secrets)
         return ConfigError(message, where=place, fix=fix, path=dotted)
+
+
+def _quote_it(line: str) -> str:
+    """What to put in quotes in a line that is not YAML."""
+    variable = _VARIABLE.search(line)
+    if variable is not None:
+        return f'put the variable in quotes: "{variable[1]}"'
+    return "put the comparison in quotes: '> 0'" if _BARE.search(line) else ""
 
 
 def _read(path: Path) -> str:

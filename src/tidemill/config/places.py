@@ -109,3 +109,15 @@ def named_by_into(pipeline: PipelineConfig) -> str | None:
     bare = [name for name, sink in pipeline.sinks.items() if not sink.has_shadow]
     candidates = bare or list(pipeline.sinks)
     return candidates[0] if len(candidates) == 1 else None
+
+
+def shared_sinks(pipelines: Mapping[str, PipelineConfig], name: str) -> dict[str, list[str]]:
+    """The places that a pipeline writes and others write too, each with those other pipelines."""
+    found: dict[str, list[str]] = {}
+    for other, config in pipelines.items():
+        written = {place for sink in config.sinks.values() for place in sink.writes(sink.target)}
+        for sink in pipelines[name].sinks.values() if other != name else ():
+            shared = [text for place, text in sink.writes(sink.target).items() if place in written]
+            if shared:  # the table itself comes before those of its late and dead rows
+                found.setdefault(shared[0], []).append(other)
+    return found

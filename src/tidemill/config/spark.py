@@ -1,8 +1,17 @@
 """``spark:``: where Spark runs and any of its settings."""
 
-from pydantic import Field
+import re
+
+from pydantic import Field, field_validator
 
 from tidemill.config.section import Section
+from tidemill.errors import nearest
+
+_MASTER = re.compile(
+    r"local(\[(\d+|\*)(\s*,\s*\d+)?\])?|local-cluster\[\s*\d+\s*,\s*\d+\s*,\s*\d+\s*\]"
+    r"|spark://.+|yarn|k8s://.+"
+)
+_MASTERS = ("local", "local[2]", "local[*]", "spark://host:7077", "yarn", "k8s://https://host:443")
 
 
 class SparkConfig(Section):
@@ -13,3 +22,11 @@ class SparkConfig(Section):
     conf: dict[str, str | int | float | bool] = Field(
         {}, description="Any Spark setting. spark.driver.extraJavaOptions replaces our own options."
     )
+
+    @field_validator("master")
+    @classmethod
+    def _known_master(cls, value: str) -> str:
+        if _MASTER.fullmatch(value) is None:
+            hint = nearest(value, _MASTERS)
+            raise ValueError(f"{value!r} is not a Spark master; {hint}")
+        return value

@@ -1,14 +1,16 @@
 """``streams:``: a log with its two homes, the archive and the live topic, said once."""
 
+import re
 from datetime import timedelta
 from typing import Annotated, ClassVar
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+from zoneinfo import ZoneInfo, available_timezones
 
 from pydantic import Field, field_validator
 
 from tidemill.config.archive import ARCHIVES, ArchiveColumns
 from tidemill.config.kinds import Kinds
 from tidemill.config.section import Duration, Section
+from tidemill.errors import nearest
 
 LOGS = Kinds(
     "tidemill.logs",
@@ -19,6 +21,9 @@ LOGS = Kinds(
     },
 )
 """Kinds of live logs; what one of them has to do is said in `connectors/logs/contract.py`."""
+
+
+_OFFSET = re.compile(r"(?:UTC|GMT)?([+-])(\d{1,2})(?::?00)?", re.IGNORECASE)
 
 
 class LiveHome(Section):
@@ -67,8 +72,18 @@ class StreamConfig(Section):
     def _known_zone(cls, value: str) -> str:
         try:
             ZoneInfo(value)
-        except (ZoneInfoNotFoundError, ValueError):
-            raise ValueError(
-                f"{value!r} is not a time zone; write for example UTC or Europe/Berlin"
-            ) from None
+        except (OSError, ValueError, LookupError):  # of no such name, or of a folder of names
+            raise ValueError(f"{value!r} is not a time zone; {_zone_hint(value)}") from None
         return value
+
+
+def _zone_hint(value: str) -> str:
+    """The zone of that offset or city, else the nearest name, else two examples."""
+    offset = _OFFSET.fullmatch(value.strip())
+    if offset is not None:
+        turned = "-" if offset[1] == "+" else "+"
+        return f"write Etc/GMT{turned}{int(offset[2])} (its sign is turned round), or a place"
+    names = available_timezones()
+    inside = sorted(name for name in names if value.casefold() in name.casefold().split("/")[1:])
+    hint = f"did you mean {inside[0]!r}?" if inside else nearest(value, names)
+    return hint if "did you mean" in hint else "write for example UTC or Europe/Berlin"

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from tidemill.errors import SourceError
 from tidemill.iceberg.data_files import read_entries
 from tidemill.iceberg.extents import file_extent, ingest_filter, zone_aware
-from tidemill.types import BEGINNING, to_micros
+from tidemill.types import BEGINNING, FOREVER_MICROS, MILLISECOND, SECOND, to_micros
 
 if TYPE_CHECKING:
     from pyiceberg.manifest import DataFile
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
     from tidemill.planning.statistics import Extent
 
+_LOOKED_AT = 50  # appends
+_FRESH, _LONGEST = 60 * SECOND, 3_600 * SECOND
 Found = dict[str, tuple["FileScanTask", "Extent"]]
 """By path: the task that reads a file, and what the metadata says of the file."""
 
@@ -127,6 +129,22 @@ class Appended:
         reaching = [task for task, extent in files.values() if extent.last >= self.before]
         whole = sum(extent.rows for _, extent in files.values() if extent.last < self.before)
         return whole + sum(len(rows) for rows in scan.to_record_batches(reaching))
+
+
+def commit_delays(table: Table, ingest_time: str, event_time: str) -> list[int]:
+    """How long the oldest row of each newly appended file waited for its commit (µs).
+
+    Of the last appends that were made while their rows came in: a load of old rows tells nothing.
+    """
+    appends = [s for s in table.metadata.snapshots if _operation(s) == "append"][-_LOOKED_AT:]
+    looking = Appended(table, ingest_time, event_time, FOREVER_MICROS)
+    delays = []
+    for snapshot in appends:
+        at = snapshot.timestamp_ms * MILLISECOND
+        for _, extent in looking._behind(looking._own(snapshot)).values():
+            if at - extent.last <= _FRESH and at - extent.first <= _LONGEST:
+                delays.append(at - extent.first)
+    return delays
 
 
 def _operation(snapshot: Snapshot) -> str | None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tidemill.errors import ConfigError, SourceError, nearest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from pyiceberg.catalog import Catalog
     from pyiceberg.table import Table
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from tidemill.iceberg.local_files import PlainFiles
 
 _TRIES = 30
+NAME = "tidemill.catalog.name"
+"""The property by which a catalog's name travels with its other properties to another process."""
 
 
 def open_catalog(loaded: LoadedConfig) -> Catalog:
@@ -64,6 +66,12 @@ def connect(name: str, properties: dict[str, str]) -> Catalog:
         ) from error
 
 
+def connect_again(properties: Mapping[str, str]) -> Catalog:
+    """A catalog from properties that also hold its name: of a SQL catalog it is part of the key."""
+    left = {key: value for key, value in properties.items() if key != NAME}
+    return connect(properties.get(NAME, "tidemill"), left)
+
+
 def load_table(catalog: Catalog, name: str, where: str) -> Table:
     """A table that must exist; otherwise an error with the nearest name."""
     from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
@@ -107,6 +115,13 @@ def _hint(catalog: Catalog, name: str) -> str:
     from pyiceberg.exceptions import NoSuchNamespaceError
 
     namespace = name.rsplit(".", 1)[0]
+    elsewhere = _other_names(catalog, name)
+    if elsewhere:
+        return (
+            f"the same SQL catalog has it under the name {elsewhere[0]!r}: write catalog: {{name: "
+            f"{elsewhere[0]}, …}}; a SQL catalog keeps the tables of each name apart, and this one "
+            f"was opened as {catalog.name!r}"
+        )
     known: list[str] = []
     with contextlib.suppress(NoSuchNamespaceError):
         known = [".".join(found) for found in catalog.list_tables(namespace)]
@@ -114,6 +129,29 @@ def _hint(catalog: Catalog, name: str) -> str:
         return nearest(name, known)
     others = {".".join(found) for found in catalog.list_namespaces()} - {namespace}
     return f"{namespace!r} has no tables; {nearest(namespace, others)}"
+
+
+def _other_names(catalog: Catalog, name: str) -> list[str]:
+    """The other names under which a SQL catalog has a table: the name is part of its key."""
+    from sqlalchemy import select
+    from sqlalchemy.exc import SQLAlchemyError
+    from sqlalchemy.orm import Session
+
+    try:
+        from pyiceberg.catalog.sql import IcebergTables, SqlCatalog
+    except ImportError:
+        return []
+    if not isinstance(catalog, SqlCatalog):
+        return []
+    namespace, _, table = name.rpartition(".")
+    asked = select(IcebergTables.catalog_name).where(
+        IcebergTables.table_namespace == namespace, IcebergTables.table_name == table
+    )
+    try:
+        with Session(catalog.engine) as session:
+            return sorted({found for found in session.scalars(asked) if found != catalog.name})
+    except SQLAlchemyError:
+        return []  # only a hint
 
 
 def tag_name(run: str) -> str:

@@ -5,10 +5,11 @@ slower partition. And no row before the frontier may be left behind, also not on
 seen yet.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 
-from tidemill.types import MILLISECOND
+from tidemill.types import MILLISECOND, SECOND, show_duration
 
 
 @dataclass(frozen=True)
@@ -39,3 +40,22 @@ def find_frontier(
         if view.full is not None:
             found = min(found, max(view.full, start + MILLISECOND))
     return max(start, found // MILLISECOND * MILLISECOND)
+
+
+def slack_advice(source: str, table: str, slack: int, delays: Sequence[int]) -> Iterator[str]:
+    """Say which slack would do, where rows take longer to be readable than the present one (µs).
+
+    ``delays`` are how long rows waited for their commit, as far as was seen. The slack that is
+    named has half a second to spare for the time until a commit can be seen.
+    """
+    behind = [delay for delay in delays if delay >= slack]
+    if not behind:
+        return
+    longest = timedelta(milliseconds=max(behind) // MILLISECOND)
+    enough = timedelta(seconds=-(-(max(behind) + SECOND // 2) // SECOND))
+    yield (
+        f"{source}: rows of {table} became readable up to {show_duration(longest)} after their "
+        f"ingest time ({len(behind)} of the last {len(delays)} files), and the frontier stays only "
+        f"{show_duration(timedelta(microseconds=slack))} behind the clock: such rows are late with "
+        f"the reason clock; give the stream live: {{type: iceberg, slack: {show_duration(enough)}}}"
+    )

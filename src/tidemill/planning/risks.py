@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 
-from tidemill.planning.manifest import SourcePin, TablePin
+from tidemill.planning.manifest import SourcePin, SourceTimes, TablePin
 from tidemill.planning.ranges import Margins
 from tidemill.planning.statistics import SourceStatistics
 from tidemill.types import TimeRange, from_micros, show_duration, show_instant
@@ -89,6 +89,27 @@ def table_risks(tables: Mapping[str, TablePin], is_live: bool) -> Iterable[str]:
             yield (
                 f"the table {name} is read once, when the run starts, and versions that come later "
                 "are not seen; say refresh: in tables:"
+            )
+
+
+def sharing_risks(shared: Mapping[str, Iterable[str]]) -> Iterable[str]:
+    """Places that other pipelines of the YAML write too."""
+    for place, others in shared.items():
+        names = ", ".join(others)
+        yield (
+            f"{place} is written by {names}, too: live runs and --into would mix the rows of both, "
+            "and nobody could tell them apart; give each pipeline its own"
+        )
+
+
+def zone_risks(sources: Mapping[str, tuple[SourceTimes, Mapping[str, str]]]) -> Iterable[str]:
+    """A zone that is given for times which carry their own: the types of all columns tell."""
+    for name, (times, columns) in sources.items():
+        kind = columns.get(times.event_time, "")
+        if times.zone != "UTC" and ("tz" in kind or "TZ" in kind):
+            yield (
+                f"{name}: zone: {times.zone} has no effect, because {times.event_time} ({kind}) "
+                "carries its own zone; leave zone: out, or correct the times where they are written"
             )
 
 

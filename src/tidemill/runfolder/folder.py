@@ -22,6 +22,7 @@ cluster only these must be reached from every machine.
 from __future__ import annotations
 
 import secrets
+import shutil
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -113,6 +114,15 @@ class RunFolder:
         (self.path / "tables").mkdir(parents=True)
         (self.files / MANIFEST).write(manifest.to_json(), durable=True)
         sync_files([self.path])
+
+    def begin_again(self, manifest: Manifest) -> None:
+        """Forget all batches that were begun, and keep the manifest instead of the one before.
+
+        Only for a run that has committed nothing. What goes may be half of what a batch left.
+        """
+        shutil.rmtree(self.checkpoint, ignore_errors=True)
+        Location(self.side).remove_folder()
+        (self.files / MANIFEST).write(manifest.to_json(), durable=True)
 
     def has_manifest(self) -> bool:
         """Whether the run was written down."""

@@ -57,6 +57,12 @@ def committed_batches(checkpoint: Place) -> list[int]:
     return sorted({*_numbers(checkpoint, SPARK_COMMITS)} & {*begun_batches(checkpoint)})
 
 
+def is_between_batches(checkpoint: Place) -> bool:
+    """Whether every batch that was begun is committed: none runs now."""
+    begun = begun_batches(checkpoint)
+    return not begun or begun[-1] in committed_batches(checkpoint)
+
+
 def last_batch(checkpoint: Place) -> int:
     """The newest batch in the offset log, or −1."""
     return max(begun_batches(checkpoint), default=-1)

@@ -52,6 +52,7 @@ class RunState(StrEnum):
 
     PLANNED = "planned"
     RUNNING = "running"
+    PAUSING = "pausing"  # shown, never kept: it was told to pause, and finishes its slice
     PAUSED = "paused"
     STOPPED = "stopped"
     FAILED = "failed"

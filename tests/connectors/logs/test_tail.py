@@ -2,6 +2,7 @@
 
 import pickle
 import tempfile
+import time
 from collections import Counter
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from tests.manifests import change
 from tidemill.archive.progress import ArchiveProgress, to_summary
 from tidemill.connectors.logs.contract import SlicesPlace
 from tidemill.connectors.logs.tail import log as tail
-from tidemill.connectors.logs.tail.log import TailSlices
+from tidemill.connectors.logs.tail.log import TailLog, TailSlices
 from tidemill.errors import SourceError
 from tidemill.iceberg.appended import Appended
 from tidemill.planning.manifest import LivePin
@@ -334,3 +335,26 @@ def test_a_catalog_that_does_not_answer_is_waited_for(follower, monkeypatch):
     assert follower.take(monkeypatch) == [0]
     lag = read_lag(follower.folder, "plays")
     assert lag is not None and lag.waiting is None
+
+
+def test_the_slack_that_the_last_appends_needed_is_told(tmp_path):
+    """Rows of an old load, and those of a writer that says its frontier, tell nothing."""
+    follower = Follower(tmp_path)
+    log = TailLog(follower.pin, lambda: follower.catalog)
+
+    def told() -> list[str]:
+        assert list(log.risks("plays")) == list(log.why_behind("plays"))
+        return list(log.why_behind("plays"))
+
+    assert told() == []
+    follower.clock = time.time_ns() // 1_000
+    follower.append(24 * WIDE, 23 * WIDE)
+    assert told() == []
+    follower.clock = time.time_ns() // 1_000
+    follower.append(5 * SECOND, 0)
+    (text,) = told()
+    assert text.startswith("plays: rows of archive.rows became readable up to 5s ")
+    assert "(1 of the last 1 files)" in text
+    assert text.endswith(("slack: 6s}", "slack: 7s}"))
+    follower.append(0, frontier=follower.clock)
+    assert told() == []

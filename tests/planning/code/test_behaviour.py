@@ -3,6 +3,7 @@ from tidemill.planning.code.behaviour import (
     behaviour_line,
     describe_difference,
     first_difference,
+    is_same_plan,
     plan_lines,
 )
 from tidemill.planning.code.tree import Tree, build_tree
@@ -77,3 +78,16 @@ def test_a_difference_is_told_from_both_sides():
     assert describe_difference(*told) == "it was: b; it is: c"
     told = first_difference([behaviour_line("f", "1")], [behaviour_line("f", "2")])
     assert describe_difference(*told) == "f changed"
+
+
+def test_only_the_inside_of_functions_may_differ_where_nothing_is_committed():
+    plan = [behaviour_line("output: Project")]
+    python, old = behaviour_line("Python 3.11"), behaviour_line("pipelines.label", "old")
+    new = behaviour_line("pipelines.label", "new")
+    fold = behaviour_line("the parameters of the fold sessions#1", "gap 5")
+    other = behaviour_line("the parameters of the fold sessions#1", "gap 6")
+    assert is_same_plan([*plan, python, old, fold], [*plan, python, new, fold])
+    assert is_same_plan([*plan, python, old], [*plan, python, new, new])
+    assert not is_same_plan([*plan, python, old, fold], [*plan, python, old, other])
+    assert not is_same_plan([*plan, python, old], [behaviour_line("output: Filter"), python, old])
+    assert not is_same_plan(plan, [*plan, *plan])

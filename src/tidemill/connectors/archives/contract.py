@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from tidemill.config.archive import ArchiveColumns
 from tidemill.connectors.pieces import PieceReader
+from tidemill.types import BEGINNING, FOREVER_MICROS, to_micros
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -80,6 +81,15 @@ class ArchiveReader(PieceReader, Protocol):
 
         Only the driver asks. The bounds of an extent may be wider than its rows, never narrower.
         """
+
+    def ingest_span(self) -> tuple[int, int] | None:
+        """The first and the last ingest time of all rows, as metadata tells; None without rows.
+
+        Asked only to say where rows are, when a range has none. The easy mistake is to look into
+        every file: of a large archive that takes minutes.
+        """
+        found = [extent for _, extent in self.extents(to_micros(BEGINNING), FOREVER_MICROS)]
+        return (min(e.first for e in found), max(e.last for e in found)) if found else None
 
     def differences(self, start: int, end: int) -> dict[str, str]:
         """What a plan must say of columns that files with rows in ``[start, end)`` do not share.

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidemill.connectors.archives.iceberg import bind_filter
+from tidemill.connectors.archives.filter_text import bind_filter
 from tidemill.rows.columns import spark_schema
 from tidemill.types import from_micros
 

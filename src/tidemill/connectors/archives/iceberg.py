@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
@@ -14,9 +13,10 @@ import pyarrow as pa
 from tidemill.archive.progress import ArchiveProgress, read_progress
 from tidemill.config.archive import TableArchive
 from tidemill.connectors.archives.contract import Archive, ArchiveReader
+from tidemill.connectors.archives.filter_text import bind_filter, parse_filter
 from tidemill.connectors.archives.sampling import PLACES, first_rows, shaped, spread, told
 from tidemill.connectors.pieces import Piece
-from tidemill.errors import PlanError, SourceError, nearest
+from tidemill.errors import PlanError, SourceError
 from tidemill.iceberg.catalog import keep_tags, load_table, pin_snapshot, unpin_snapshot
 from tidemill.iceberg.extents import (
     IcebergFacts,
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
     from pyiceberg.expressions import BooleanExpression
     from pyiceberg.io import FileIO
-    from pyiceberg.schema import Schema
     from pyiceberg.table.metadata import TableMetadata
     from pyiceberg.types import NestedField
 
@@ -226,6 +225,14 @@ class IcebergReader(ArchiveReader):
         cut = [extent for extent in cut if extent.first < end and extent.last >= start]
         return [(known[extent.file], extent) for extent in cut]
 
+    def ingest_span(self) -> tuple[int, int] | None:
+        """From the bounds of the files, in the snapshot's manifests; none is looked into."""
+        from pyiceberg.expressions import AlwaysTrue
+
+        tasks = [] if self.pin.snapshot is None else self._plan_files(AlwaysTrue())
+        found = [file_extent(task, *self._time_fields()) for task in tasks]
+        return (min(e.first for e in found), max(e.last for e in found)) if found else None
+
     def verify(self) -> None:
         """Refuse rows without an ingest time: they belong to no slice, and pruning hides them."""
         from pyiceberg.expressions import IsNull
@@ -278,7 +285,9 @@ class IcebergReader(ArchiveReader):
         from pyiceberg.expressions import AlwaysTrue
 
         where = self.pin.rows.where
-        return AlwaysTrue() if where is None else parse_filter(where, self.pin.location)
+        if where is None:
+            return AlwaysTrue()
+        return parse_filter(where, self.pin.location, self.metadata.schema())
 
     def _filter_of(self, piece: Piece) -> BooleanExpression:
         """The filter of a piece. Of a file that lies whole in it, no ingest time is compared."""
@@ -305,39 +314,3 @@ class IcebergReader(ArchiveReader):
                 fix="restore the file from a copy; then 'tidemill resume' goes on exactly",
                 slice_start=from_micros(piece.start),
             ) from None
-
-
-def parse_filter(text: str, where: str) -> BooleanExpression:
-    """A filter as people write it: ``country = 'DE' and show_id > 5``."""
-    from pyiceberg.expressions.parser import parse
-
-    try:
-        return parse(text)
-    except Exception:  # pyparsing's own text is its grammar, pages of it
-        raise PlanError(
-            f"the filter {text!r} is not understood",
-            where=where,
-            fix="write for example: country = 'DE' and show_id in (1, 2)",
-        ) from None
-
-
-def bind_filter(schema: Schema, text: str, where: str) -> BooleanExpression:
-    """A filter with its columns found in the schema; one that does not fit is an error."""
-    from pyiceberg.expressions.visitors import bind
-
-    try:
-        return bind(schema, parse_filter(text, where), case_sensitive=True)
-    except ValueError as error:
-        lost = re.match(r"Could not find field with name (.+), case_sensitive", str(error))
-        if lost is None:
-            raise PlanError(
-                f"the filter {text!r} does not fit: {error}",
-                where=where,
-                fix="compare a column with a value of its own type",
-            ) from None
-        raise PlanError(
-            f"the filter {text!r} names the column {lost[1]!r}, which is not there",
-            where=where,
-            fix=nearest(lost[1], schema.column_names),
-            column=lost[1],
-        ) from None

@@ -194,6 +194,13 @@ class Log(ABC):
         """Warnings about the log's settings, for the plan. A log that is away is no error here."""
         return ()
 
+    def why_behind(self, source: str) -> Iterable[str]:
+        """Why rows may come behind the clock, and what to do. For `status`, if rows have done so.
+
+        It must answer at once: a log that may be away and waited for says nothing.
+        """
+        return ()
+
     def complete(self) -> int | None:
         """The time (µs) up to which the log says that it is complete; None if it says nothing."""
         return None

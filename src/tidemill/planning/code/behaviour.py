@@ -29,6 +29,9 @@ BY_LOT = frozenset(("Rand", "Randn", "RandStr", "Shuffle", "Uniform", "Uuid"))
 """Spark picks a random seed for each of these expressions whenever the plan is built."""
 _TIMES = ("date", "timestamp", "timestamp_ntz")
 _DIGITS = 12
+_PYTHON = re.compile(r"Python \d+\.\d+")
+"""The line before those of functions."""
+_FOLD = "the parameters of the fold "
 _SECRET = 4
 """A value of fewer characters is not treated as a secret."""
 
@@ -45,6 +48,21 @@ def first_difference(old: Sequence[str], new: Sequence[str]) -> tuple[str, str] 
         if before[:_DIGITS] != after[:_DIGITS]:
             return before[_DIGITS + 1 :].strip(), after[_DIGITS + 1 :].strip()
     return None
+
+
+def is_same_plan(old: Sequence[str], new: Sequence[str]) -> bool:
+    """Whether two behaviours differ in nothing but the inside of Python functions.
+
+    The parameters of folds count as part of the plan: what was pinned follows from them.
+    """
+    return _plan_part(old) == _plan_part(new)
+
+
+def _plan_part(lines: Sequence[str]) -> list[str]:
+    starts = (at for at, line in enumerate(lines) if _PYTHON.fullmatch(line[_DIGITS + 1 :]))
+    head = next(starts, len(lines))
+    folds = [line for line in lines[head:] if _FOLD in line]
+    return [line[:_DIGITS] for line in (*lines[:head], *folds)]
 
 
 def describe_difference(old: str, new: str) -> str:

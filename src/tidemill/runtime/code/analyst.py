@@ -16,12 +16,14 @@ from tidemill.errors import PlanError, TidemillError
 from tidemill.folds.building import building
 from tidemill.pipeline import Pipeline
 from tidemill.planning.code.analysis import OutputPlans, PipelineFacts, find_facts
-from tidemill.planning.code.behaviour import plan_lines
+from tidemill.planning.code.behaviour import describe_difference, first_difference, plan_lines
 from tidemill.planning.code.lineage import SOURCE_MARK
 from tidemill.planning.code.params import param_lines
-from tidemill.planning.code.tree import build_tree
+from tidemill.planning.code.streaming import ACTION, cause_of
+from tidemill.planning.code.tree import Tree, build_tree
 from tidemill.reading.reference import table_frame
 from tidemill.rows.columns import pipeline_schema
+from tidemill.runtime.code.calls import find_calls, own_file
 from tidemill.runtime.code.carried import carried_lines
 from tidemill.runtime.code.catalyst import (
     carried_functions,
@@ -29,7 +31,7 @@ from tidemill.runtime.code.catalyst import (
     find_rounded,
     spoken_nodes,
 )
-from tidemill.runtime.code.loading import describe
+from tidemill.runtime.code.loading import describe, place_in
 from tidemill.runtime.code.lookout import Seen, watching
 
 if TYPE_CHECKING:
@@ -38,6 +40,8 @@ if TYPE_CHECKING:
 
 
 _SHUFFLES = "spark.sql.shuffle.partitions"
+_CLOCKS = ("now", "today", "utcnow", "time", "time_ns", "random", "uuid4", "randint", "choice")
+"""What Python code calls for the clock or chance."""
 
 
 def analyse(
@@ -49,12 +53,14 @@ def analyse(
     *,
     tables: Mapping[str, pa.Schema] | None = None,
     seen: Seen | None = None,
+    twice: bool = False,
 ) -> PipelineFacts:
     """Call the pipeline on empty streams with the right columns, and read the plans it makes.
 
     ``metas`` are the sources whose ``_meta`` column the YAML asks for; ``tables`` are the reference
     tables, of which only the columns are there. The files and variables that the code reads while
-    it is called are added to ``seen``.
+    it is called are added to ``seen``. ``twice``: refuse code that builds another plan when it is
+    called again.
     """
     with _one_shuffle(spark), tempfile.TemporaryDirectory() as empty:
         frames = {
@@ -73,16 +79,59 @@ def analyse(
             outputs = call_pipeline(pipeline, frames)
         seen = Seen() if seen is None else seen
         seen.add(called)
-        plans = [_plans(spark, name, frame) for name, frame in outputs.items()]
+        plans = [_plans(spark, pipeline, name, frame) for name, frame in outputs.items()]
         facts = find_facts(plans, event_times, built.folds)
         lines, functions = list[str](), list[tuple[str, Any]]()
         for plan in plans:
             analysed = outputs[plan.name]._jdf.queryExecution().analyzed()
-            tree, words = build_tree(plan.analysed), spoken_nodes(spark, analysed)
-            lines += plan_lines(plan.name, tree, words, seen.values(), clock=bool(plan.clocks))
+            tree = build_tree(plan.analysed)
+            lines += _plan_lines(spark, plan, analysed, tree, seen)
             functions += carried_functions(analysed, tree)
+        if twice:
+            _require_repeatable(pipeline, frames, plans, lines, seen)
     told = param_lines(pipeline.params)
     return replace(facts, behaviour=(*told, *lines, *carried_lines(functions)))
+
+
+def _plan_lines(
+    spark: SparkSession, plan: OutputPlans, analysed: Any, tree: Tree, seen: Seen
+) -> list[str]:
+    words, is_clock = spoken_nodes(spark, analysed), bool(plan.clocks)
+    return list(plan_lines(plan.name, tree, words, seen.values(), clock=is_clock))
+
+
+def _require_repeatable(
+    pipeline: Pipeline,
+    frames: dict[str, DataFrame],
+    plans: list[OutputPlans],
+    lines: list[str],
+    seen: Seen,
+) -> None:
+    """Build the pipeline a second time: one that differs, as by the clock, could never be run.
+
+    Every start builds it again, and goes on only with what was planned.
+    """
+    with building():
+        outputs = call_pipeline(pipeline, frames)
+    again: list[str] = []
+    for plan in plans:
+        analysed = outputs[plan.name]._jdf.queryExecution().analyzed()
+        tree = build_tree(json.loads(analysed.toJSON()))
+        again += _plan_lines(outputs[plan.name].sparkSession, plan, analysed, tree, seen)
+    difference = first_difference(lines, again)
+    if difference is not None:
+        place = find_calls(pipeline.function, _CLOCKS)
+        raise PlanError(
+            "its code builds another plan each time it is called: "
+            f"{describe_difference(*difference)}",
+            where=_where(pipeline, place),
+            fix="the code is called at every start, and must do the same: instead of the clock or "
+            "chance use the event time, or a value of params: and --param",
+        )
+
+
+def _where(pipeline: Pipeline, place: str) -> str:
+    return f"pipeline {pipeline.name}" + (f" ({place})" if place else "")
 
 
 @contextmanager
@@ -102,18 +151,23 @@ def call_pipeline(pipeline: Pipeline, frames: dict[str, DataFrame]) -> dict[str,
     from pyspark.sql import DataFrame
 
     where = f"pipeline {pipeline.name}"
+    file = own_file(pipeline.function)
     try:
         given = {name: frames[name] for name in (*pipeline.streams, *pipeline.tables)}
         made = pipeline(**given, **pipeline.params)
     except (AnalysisException, ParseException) as error:
-        raise PlanError(_first_lines(error), where=where, fix="correct the pipeline") from None
+        text, place = _first_lines(error), place_in(error, file.parent) if file else ""
+        is_action = ACTION.told in text
+        raise PlanError(
+            text,
+            where=_where(pipeline, place),
+            fix=ACTION.fix if is_action else f"correct {place or 'the pipeline'}",
+        ) from None
     except TidemillError:
         raise
     except Exception as error:
-        code = getattr(pipeline.function, "__code__", None)
-        folder = Path(code.co_filename).parent if code else Path()
         raise PlanError(
-            f"its code failed: {describe(error, folder)}",
+            f"its code failed: {describe(error, file.parent if file else Path())}",
             where=where,
             fix="correct the pipeline; --verbose shows the trace",
         ) from error
@@ -144,7 +198,7 @@ def _stub(reader: DataStreamReader, schema: pa.Schema, source: str, event_time: 
     return frame.withWatermark(event_time, "0 seconds").drop(SOURCE_MARK + source)
 
 
-def _plans(spark: SparkSession, name: str, frame: DataFrame) -> OutputPlans:
+def _plans(spark: SparkSession, pipeline: Pipeline, name: str, frame: DataFrame) -> OutputPlans:
     from py4j.protocol import Py4JJavaError
     from pyspark.errors import AnalysisException
 
@@ -155,9 +209,11 @@ def _plans(spark: SparkSession, name: str, frame: DataFrame) -> OutputPlans:
             analysed, catalyst.streaming.OutputMode.Append()
         )
     except (AnalysisException, Py4JJavaError) as error:
+        cause = cause_of(_first_lines(error))
         raise PlanError(
             f"Spark cannot run the output {name!r} as a stream: {_first_lines(error)}",
-            fix="aggregate over a time window of the event time; joins need a bound in event time",
+            where=_where(pipeline, find_calls(pipeline.function, cause.calls)),
+            fix=cause.fix,
         ) from None
     optimised = spark._jsparkSession.sessionState().optimizer().execute(analysed)
     return OutputPlans(

@@ -25,6 +25,14 @@ _loaded: set[str] = set()
 """The user's own modules (not installed packages) that earlier loads have imported."""
 
 
+_SESSION = ("SESSION", "SparkContext", "SparkSession", "_jvm", "get_active_spark_context")
+"""Words of PySpark's errors where there is no session."""
+_NO_SESSION = (
+    "there is no Spark session while a module is imported: give a type as an object, "
+    '@F.udf(StringType()) instead of @F.udf("string"), and use columns only inside of functions'
+)
+
+
 def load_pipeline(loaded: LoadedConfig, name: str, given: GivenParams | None = None) -> Pipeline:
     """The pipeline's function with its streams and parameters; starts no Spark.
 
@@ -118,15 +126,24 @@ def _import_module(base: Path, name: str, where: str) -> ModuleType:
     except TidemillError:
         raise
     except (Exception, SystemExit) as error:
+        needs_spark = any(word in f"{type(error).__name__} {error}" for word in _SESSION)
         raise ConfigError(
             f"{name}.py cannot be imported: {describe(error, base)}",
             where=where,
-            fix="a module of pipelines only defines them; --verbose shows the trace",
+            fix=_NO_SESSION
+            if needs_spark
+            else "a module of pipelines only defines them; --verbose shows the trace",
         ) from error
 
 
 def describe(error: BaseException, folder: Path) -> str:
     """An error of the user's code, with the last line in that folder: ``… (pipelines.py:12)``."""
+    place = place_in(error, folder)
+    return f"{type(error).__name__}: {error}" + (f" ({place})" if place else "")
+
+
+def place_in(error: BaseException, folder: Path) -> str:
+    """The last line in that folder that an error came through, ``pipelines.py:12``; or empty."""
     frames = traceback.extract_tb(error.__traceback__)
     files = [(Path(frame.filename), frame.lineno) for frame in frames]
     own = [
@@ -134,8 +151,7 @@ def describe(error: BaseException, folder: Path) -> str:
         for file, line in files
         if file.is_relative_to(folder) and "site-packages" not in file.parts
     ]
-    place = f" ({own[-1]})" if own else ""
-    return f"{type(error).__name__}: {error}{place}"
+    return own[-1] if own else ""
 
 
 def sql_text(base: Path, value: str) -> str:

@@ -5,7 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tidemill.errors import RunError
-from tidemill.planning.code.behaviour import describe_difference, first_difference
+from tidemill.planning.code.behaviour import (
+    describe_difference,
+    first_difference,
+    is_same_plan,
+)
+from tidemill.planning.commands import start_again
 from tidemill.runfolder.offset_log import has_log
 from tidemill.runtime.code.analyst import analyse
 from tidemill.runtime.code.binding import GivenParams
@@ -23,12 +28,13 @@ if TYPE_CHECKING:
 
 
 def require_same(
-    work: Work, spark: SparkSession, archives: dict[str, pa.Schema]
+    work: Work, spark: SparkSession, archives: dict[str, pa.Schema], *, is_fresh: bool = False
 ) -> tuple[Pipeline, PipelineFacts] | None:
     """Load the run's pipeline, and refuse it if its code does something else than was planned.
 
     Called at every start and resume, in the run's own session, before anything is read or made.
-    An archive run has no code, so there is nothing to compare.
+    An archive run has no code, so there is nothing to compare. A run that ``is_fresh`` has
+    committed nothing yet: functions in its plan may have changed, as long as the plan is the same.
     """
     manifest = work.manifest
     if not manifest.code.is_there:
@@ -48,7 +54,8 @@ def require_same(
         seen=seen,
     )
     difference = first_difference(manifest.code.behaviour, facts.behaviour)
-    if difference is not None:
+    is_mended = is_fresh and is_same_plan(manifest.code.behaviour, facts.behaviour)
+    if difference is not None and not is_mended:
         told = describe_difference(*difference)
         raise _refusal(
             work, told if manifest.code.behaviour else "its plan does not say what it did"
@@ -63,8 +70,8 @@ def _refusal(work: Work, what: str) -> RunError:
         return RunError(
             f"the code of {name!r} does something else since the run was planned: {what}",
             where=f"run {run}",
-            fix="restore the code and the files and variables it reads, or start a new run; "
-            "old and new rows must not be mixed",
+            fix="restore the code and the files and variables it reads; or start a new run: "
+            f"{start_again(work.manifest)}; old and new rows must not be mixed",
         )
     forget(work.loaded.home, work.manifest.code.fingerprint)
     return RunError(

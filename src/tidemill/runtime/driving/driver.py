@@ -10,9 +10,11 @@ from collections.abc import Callable, Hashable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tidemill.errors import RunError, TidemillError, find_error
+from tidemill.planning.commands import start_again
 from tidemill.planning.manifest import Manifest
 from tidemill.planning.requests import Goal
 from tidemill.runfolder.control import Control, read_control, update_control
@@ -29,6 +31,7 @@ from tidemill.runtime.driving.tablewatch import TableWatch
 from tidemill.runtime.driving.watchdog import Patience, Step, Watchdog, WorkMeter
 from tidemill.runtime.registry import BatchRecord, Registry, RunState
 from tidemill.runtime.spark.session import is_done_within
+from tidemill.runtime.spark.user_errors import find_user_error
 from tidemill.storage.location import Location
 from tidemill.types import FOREVER_MICROS
 
@@ -65,6 +68,7 @@ class Driver:
     tables: TableWatch | None = None
     end_jvm: Callable[[], None] = lambda: None
     patience: Patience = field(default_factory=Patience)
+    base: Path = Path("/nowhere")  # the project's folder, in which the user's code is
 
     def __post_init__(self) -> None:
         self._failure: BaseException | None = None
@@ -297,10 +301,35 @@ class Driver:
         if isinstance(failure, TidemillError):
             return failure
         text = str(error) if failure is None else f"{error}\n{type(failure).__name__}: {failure}"
-        return find_error(text) or RunError(
-            f"the query failed: {_cause(text)}",
-            fix=f"correct the cause, then 'tidemill resume {self.manifest.run}'; "
-            "--verbose shows the trace",
+        return (
+            find_error(text)
+            or self._user_error(text)
+            or RunError(
+                f"the query failed: {_cause(text)}",
+                fix=f"correct the cause, then 'tidemill resume {self.manifest.run}'; "
+                "--verbose shows the trace",
+            )
+        )
+
+    def _user_error(self, text: str) -> RunError | None:
+        """An exception of the user's code, and what can be done when it is mended."""
+        found = find_user_error(text, self.base)
+        if found is None:
+            return None
+        run = self.manifest.run
+        fix = f"correct it, then 'tidemill resume {run}' begins again with the corrected code"
+        if self.registry.newest_batch(run) is not None:
+            fix = (
+                f"rows are committed already, and 'tidemill resume {run}' goes on with the same "
+                "code only; when it is corrected, start a new run: " + start_again(self.manifest)
+            )
+        values = f", called with {found.values}" if found.values else ""
+        return RunError(
+            f"{found.function} failed with {found.raised}{values}",
+            where=f"pipeline {self.manifest.pipeline} ({found.file.name}:{found.line})",
+            fix=fix,
+            function=found.function,
+            line=found.line,
         )
 
 

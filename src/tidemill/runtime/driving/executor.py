@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 from tidemill.config.loader import LoadedConfig
 from tidemill.config.sparksettings import meaning
 from tidemill.connectors.archives.opening import open_reader
-from tidemill.connectors.sinks.contract import SinkRun, open_sinks
+from tidemill.connectors.sinks.contract import Sink, SinkRun, open_sinks
 from tidemill.connectors.sinks.iceberg.table import open_sides
 from tidemill.errors import RunError, TidemillError
 from tidemill.iceberg.catalog import open_catalog
@@ -21,6 +22,7 @@ from tidemill.reading.slicing import Slicing
 from tidemill.runfolder.control import update_control
 from tidemill.runfolder.folder import SPARK_LOG, RunFolder
 from tidemill.runfolder.lease import hold_lease, is_watched, record_jvm
+from tidemill.runfolder.offset_log import committed_batches, has_log
 from tidemill.runfolder.phases import read_phases
 from tidemill.runtime.code.sameness import require_same
 from tidemill.runtime.driving.archive_commits import ArchiveCommitter
@@ -91,6 +93,20 @@ def execute(
         return state
 
 
+def _is_fresh(
+    work: Work, stamps: Mapping[str, object], sinks: Mapping[str, Sink], registry: Registry
+) -> bool:
+    """Whether the run was begun and has committed nothing: no place can have a row of it."""
+    checkpoint = work.folder.checkpoint
+    return (
+        has_log(checkpoint)
+        and not stamps
+        and all(sink.keeps_stamps for sink in sinks.values())
+        and registry.newest_batch(work.manifest.run) is None
+        and not committed_batches(checkpoint)
+    )
+
+
 def forget_orders(folder: RunFolder) -> None:
     """Clear the orders that were left for an earlier driver.
 
@@ -134,7 +150,14 @@ def _drive(
     try:
         slicings = {source: Slicing(work.options(source)) for source in manifest.sources}
         archives = {name: slicing.archive for name, slicing in slicings.items()}
-        pipeline, facts = require_same(work, spark, archives) or (None, None)
+        is_fresh = _is_fresh(work, stamps, sinks, registry)
+        found = require_same(work, spark, archives, is_fresh=is_fresh)
+        pipeline, facts = found or (None, None)
+        if facts is not None and facts.behaviour != manifest.code.behaviour:
+            code = replace(manifest.code, behaviour=facts.behaviour)
+            manifest = replace(manifest, code=code)
+            work = replace(work, manifest=manifest)
+            work.folder.begin_again(manifest)
         if facts is not None and facts.shares:
             share_shuffles(spark)
         for place, sink in places.items():
@@ -150,6 +173,7 @@ def _drive(
             manifest, work.folder, registry, committer, on_batch, goal, seam, logs, growth
         )
         driver.tables = TableWatch(work) if manifest.tables else None
+        driver.base = work.loaded.base
         if given is None:
             driver.end_jvm = partial(end_jvm, spark)
         # Only the main thread can handle signals; a run in another one is stopped by its caller.

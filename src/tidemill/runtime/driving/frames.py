@@ -17,6 +17,7 @@ from tidemill.folds.building import building
 from tidemill.folds.packing import PACK_TIME, PACKED, Pack
 from tidemill.folds.runner import Delivery, Place
 from tidemill.folds.watermark import FoldWatermark
+from tidemill.iceberg.catalog import NAME
 from tidemill.pipeline import Pipeline
 from tidemill.planning.manifest import Manifest
 from tidemill.reading.marks import marked_stream, transformed_stream
@@ -47,7 +48,10 @@ class Work:
         return SourceOptions(
             run=self.folder.path,
             source=source,
-            catalog=loaded.config.catalog.properties(loaded.base),
+            catalog={
+                NAME: loaded.config.catalog.name,
+                **loaded.config.catalog.properties(loaded.base),
+            },
             log={} if home is None else home.settings(loaded, pin.stream),
         )
 

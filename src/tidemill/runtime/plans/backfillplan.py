@@ -7,9 +7,9 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from tidemill.errors import PlanError
-from tidemill.planning.ranges import find_margins, input_range
+from tidemill.planning.ranges import Margins, find_margins, input_range
 from tidemill.runtime.plans.pinning import pin_source
-from tidemill.types import micros_of, to_micros
+from tidemill.types import from_micros, micros_of, show_instant, to_micros
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -18,12 +18,19 @@ if TYPE_CHECKING:
 
     from tidemill.config.loader import LoadedConfig
     from tidemill.config.pipeline import PipelineConfig
+    from tidemill.connectors.archives.contract import ArchiveReader
     from tidemill.planning.code.analysis import PipelineFacts
     from tidemill.planning.manifest import SourcePin
     from tidemill.planning.plan import RunRequest
-    from tidemill.planning.ranges import Margins
     from tidemill.planning.statistics import SourceStatistics
     from tidemill.types import TimeRange
+
+_DAY = timedelta(days=1)
+
+
+def _shown(moment: int) -> str:
+    """A time of a row, to the second."""
+    return show_instant(from_micros(moment).replace(microsecond=0))
 
 
 @dataclass(frozen=True)
@@ -74,6 +81,7 @@ class BackfillSteps:
         needed: TimeRange,
         statistics: Mapping[str, SourceStatistics],
         pins: Mapping[str, SourcePin],
+        readers: Mapping[str, ArchiveReader],
     ) -> tuple[int, int]:
         """The part of what is needed in which any source has rows."""
         del pins
@@ -83,9 +91,35 @@ class BackfillSteps:
             return max(low, min(span[0] for span in spans)), min(high, max(s[1] for s in spans))
         if self.request.allow_empty:
             return low, min(high, low + micros_of(self.config.live_misalignment))
-        names = ", ".join(statistics)
-        raise PlanError(
-            f"no source ({names}) has rows with ingest time in {needed}",
+        raise self._empty(f"in {needed}", readers)
+
+    def foresee(self, pins: Mapping[str, SourcePin], readers: Mapping[str, ArchiveReader]) -> None:
+        """Refuse a range without data before Spark starts to look at the code.
+
+        How much input the range needs is not known yet, so a day more counts on both sides.
+        """
+        asked, given = self.request, self.config
+        before = max(asked.warm_up or given.warm_up or timedelta(), _DAY)
+        after = max(asked.look_ahead or given.look_ahead or timedelta(), _DAY)
+        try:
+            needed = BackfillSteps.needed(self, Margins(before, after, "a day"), pins)
+        except PlanError:
+            return  # beyond the calendar: the plan says so when it knows the margins
+        low, high = to_micros(needed.start), to_micros(needed.end)
+        if not asked.allow_empty and not any(r.extents(low, high) for r in readers.values()):
+            raise self._empty(f"within a day of {asked.range}", readers)
+
+    def _empty(self, where: str, readers: Mapping[str, ArchiveReader]) -> PlanError:
+        spans = {name: reader.ingest_span() for name, reader in readers.items()}
+        told = [
+            f"{name} has rows from {_shown(span[0])} to {_shown(span[1])}"
+            if span is not None
+            else f"{name} has no rows at all"
+            for name, span in spans.items()
+        ]
+        return PlanError(
+            f"no source ({', '.join(readers)}) has rows with ingest time {where}",
             where=f"pipeline {self.request.pipeline}",
-            fix="check --from and --to and the filters; --allow-empty runs it all the same",
+            fix=f"check --from and --to and the filters: {', '.join(told)}; --allow-empty runs it "
+            "all the same",
         )

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from tidemill.archive.progress import ArchiveProgress
     from tidemill.config.loader import LoadedConfig
+    from tidemill.connectors.archives.contract import ArchiveReader
     from tidemill.connectors.logs.contract import Log
     from tidemill.planning.code.analysis import PipelineFacts
     from tidemill.planning.statistics import SourceStatistics
@@ -52,6 +53,10 @@ class LiveSteps(BackfillSteps):
                 fix=f"'tidemill archive run {described.stream}' makes one; or leave --from out",
             )
         return pin
+
+    def foresee(self, pins: Mapping[str, SourcePin], readers: Mapping[str, ArchiveReader]) -> None:
+        """Nothing: rows may still come."""
+        del pins, readers
 
     def margins(
         self, facts: PipelineFacts, warm_up: timedelta | None, look_ahead: timedelta | None
@@ -104,8 +109,10 @@ class LiveSteps(BackfillSteps):
         needed: TimeRange,
         statistics: Mapping[str, SourceStatistics],
         pins: Mapping[str, SourcePin],
+        readers: Mapping[str, ArchiveReader],
     ) -> tuple[int, int]:
         """From the first row to the last seam; (f, f) if history is not read at all."""
+        del readers
         seams = _seams(pins)
         if self.begin is not Beginning.HISTORY:
             return min(seams), min(seams)

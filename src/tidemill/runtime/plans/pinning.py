@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from tidemill.config.stream import LiveHome
 from tidemill.connectors.archives.contract import Archive
-from tidemill.connectors.archives.iceberg import parse_filter
+from tidemill.connectors.archives.filter_text import parse_filter
 from tidemill.connectors.archives.opening import archive_of
 from tidemill.errors import PlanError, nearest
 from tidemill.planning.manifest import SourcePin, SourceRows, SourceTimes

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tidemill.config.places import find_loop
+from tidemill.config.places import find_loop, shared_sinks
 from tidemill.config.sparksettings import meaning
 from tidemill.connectors.archives.opening import open_reader
 from tidemill.errors import ConfigError, PlanError, nearest
@@ -27,7 +27,9 @@ from tidemill.planning.risks import (
     margin_risks,
     range_risks,
     rounding_risks,
+    sharing_risks,
     table_risks,
+    zone_risks,
 )
 from tidemill.planning.slices import advise, cut_by_rows, cut_by_width
 from tidemill.planning.statistics import Extent, SourceStatistics
@@ -88,6 +90,8 @@ def make_plan(
     joined = pipeline.tables if pipeline else known.tables if known else ()
     tables = open_tables(loaded, joined)
     opened = _open_sources(loaded, steps, request, streams)
+    if known is None:
+        steps.foresee(opened.pins, opened.readers)
     facts = _facts(loaded, given, opened, known, spark, tables=tables, seen=seen)
     if known is None or facts is not known.facts:
         # It was analysed, for seconds: a table may have expired the snapshot meanwhile.
@@ -120,8 +124,10 @@ def make_plan(
         *expectation_risks(expect, config, request.live is None),
         *(risk for name, sink in config.sinks.items() for risk in sink.risks(name)),
         *table_risks({name: table.pin for name, table in tables.items()}, request.live is not None),
+        *sharing_risks(shared_sinks(loaded.config.pipelines, request.pipeline)),
+        *zone_risks({name: (pin.times, opened.columns[name]) for name, pin in opened.pins.items()}),
     )
-    span = steps.span(needed, statistics, pins)
+    span = steps.span(needed, statistics, pins, opened.readers)
     extents = [extent for found in statistics.values() for extent in found.extents]
     boundaries = _boundaries(request, config, span, extents)
     setting = _slice_setting(request, config)
@@ -257,6 +263,7 @@ def _facts(
                 {source for source in pipeline.streams if opened.pins[source].rows.meta},
                 tables={name: tables[name].schema for name in pipeline.tables},
                 seen=seen,
+                twice=True,
             )
     finally:
         if spark is None:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from tidemill.config.pins import Check
 from tidemill.config.sink import SINKS
+from tidemill.connectors.logs.contract import open_log
 from tidemill.errors import TidemillError
 from tidemill.jsonvalue import JsonValue, dump_json, load_json
 from tidemill.planning.judging.expectations import (
@@ -171,5 +172,19 @@ def _find_causes(
             each.cause
             for each in by_rows
             if each.rows > _SOME * report.late and (is_most or each.is_shifted)
+        )
+    return ()
+
+
+def why_behind(loaded: LoadedConfig, manifest: Manifest) -> tuple[str, ...]:
+    """Why rows of a run came behind the clock, as their logs tell now, each with what to do."""
+    with contextlib.suppress(
+        TidemillError, OSError
+    ):  # the YAML may have changed, a catalog may be away
+        return tuple(
+            text
+            for name, pin in manifest.sources.items()
+            if pin.live is not None
+            for text in open_log(loaded, pin).why_behind(name)
         )
     return ()

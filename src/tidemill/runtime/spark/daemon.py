@@ -31,4 +31,7 @@ if __name__ == "__main__":
     warm_up()
     from pyspark.daemon import manager
 
+    from tidemill.runtime.spark.user_errors import tell_arguments
+
+    tell_arguments()
     manager()

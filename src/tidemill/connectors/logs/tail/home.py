@@ -38,10 +38,14 @@ class IcebergLive(LogHome):
         archive = loaded.config.streams[stream].archive
         table = getattr(archive, "table", None)
         if table is None:
+            kind = getattr(archive, "type", None)
+            has = f"an archive of type {kind}" if kind else "no archive"
             raise PlanError(
-                "live: {type: iceberg} is the tail of an Iceberg archive, and the stream has none",
+                f"the stream has {has}, and only the growing end of an Iceberg table can be "
+                "followed live",
                 where=f"stream {stream}",
-                fix="give it archive: {type: iceberg, table: …, ingest_time: …}",
+                fix="give it archive: {type: iceberg, table: …, ingest_time: …}, or a live: of "
+                "type kafka or files (docs/live.md); 'tidemill backfill' reads any archive",
             )
         slack = micros_of(self.slack)
         return LivePin(self.type, table, slack, self.max_rows, trigger)

@@ -8,8 +8,8 @@ has to tell, and rows that come behind it are found in the files that were appen
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import cached_property
 
@@ -23,11 +23,11 @@ from tidemill.connectors.archives.iceberg import WIDE, IcebergReader
 from tidemill.connectors.logs.contract import Json, Log, LogAway, LogSlices, SlicesPlace
 from tidemill.connectors.pieces import Piece
 from tidemill.connectors.tasks import deal, pieces_of
-from tidemill.errors import ConfigError
-from tidemill.iceberg.appended import Appended
-from tidemill.iceberg.catalog import connect, keep_tags, load_table
+from tidemill.errors import ConfigError, SourceError
+from tidemill.iceberg.appended import Appended, commit_delays
+from tidemill.iceberg.catalog import connect_again, keep_tags, load_table
 from tidemill.iceberg.extents import pinned_metadata
-from tidemill.planning.live import find_frontier
+from tidemill.planning.live import find_frontier, slack_advice
 from tidemill.planning.manifest import HistoryPhase, SourcePin
 from tidemill.planning.offsets import Offset
 from tidemill.planning.plan import Beginning
@@ -100,6 +100,20 @@ class TailLog(Log):
             seam = (clock - self.live.slack) // MILLISECOND * MILLISECOND
         return HistoryPhase(seam, self.pin.archive, self.pin.snapshot)
 
+    def risks(self, source: str) -> Iterable[str]:
+        """What makes rows late that are not: a slack shorter than rows take to be readable."""
+        return self.why_behind(source)
+
+    def why_behind(self, source: str) -> Iterable[str]:
+        """The slack that the last appends would have needed, if it is more than there is."""
+        with suppress(LogAway, SourceError):
+            self.look()
+            if frontier_of(read_progress(self.table.metadata)) is not None:
+                return  # the table says itself how far it is complete
+            times = self.pin.times
+            delays = commit_delays(self.table, times.ingest_time, times.event_time)
+            yield from slack_advice(source, self.live.location, self.live.slack, delays)
+
     def complete(self) -> int | None:
         """The frontier that the newest snapshot states, if it states one."""
         self.look_now()
@@ -122,7 +136,7 @@ class TailSlices(LogSlices):
 
     @cached_property
     def _catalog(self) -> Catalog:
-        return connect("tidemill", self.properties)
+        return connect_again(self.properties)
 
     def _table(self) -> Table:
         self._known = load_table(self._catalog, self.live.location, f"stream {self.pin.stream}")
