@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,14 +24,21 @@ from tidemill.runtime.registry import (
     OVER,
     BatchRecord,
     Registry,
-    RunRecord,
     RunState,
     open_registry,
 )
 from tidemill.runtime.reports.judging import read_judgement, warnings_of
+from tidemill.runtime.reports.overview import (
+    RunSummary,
+    latest_run,
+    list_runs,
+    output_range,
+    param_values,
+    true_state,
+)
+from tidemill.runtime.reports.pace import seconds_left, spent_seconds
 from tidemill.runtime.reports.results import Progress, RunResult, read_phase, without_folder
 from tidemill.runtime.spark.settings import require_same_meaning
-from tidemill.runtime.starts.naming import find_manifest
 from tidemill.runtime.starts.starting import Starter, complete_run, release
 from tidemill.types import parse_duration
 
@@ -385,24 +391,25 @@ class Project:
             return without_folder(self.registry.get(run), self.registry.totals(run))
         return self.status(run)
 
-    def runs(self) -> list[RunRecord]:
-        """All runs, oldest first; one whose driver died is shown as failed."""
-        return [self._honest(record) for record in self.registry.runs()]
+    def runs(
+        self, pipeline: str | None = None, state: str | None = None, last: int | None = None
+    ) -> list[RunSummary]:
+        """The runs, oldest first; one whose driver died is shown as failed.
 
-    def _honest(self, record: RunRecord) -> RunRecord:
-        if record.state is not RunState.RUNNING:
-            return record
-        folder = self._folder(record.run)
-        if is_held(folder.path):
-            paused = read_control(folder.path).paused
-            return replace(record, state=RunState.PAUSED) if paused else record
-        why = "its driver died; resume it" if folder.has_manifest() else "its folder is gone"
-        return replace(record, state=RunState.FAILED, error=why)
+        Only those of a pipeline, or in a state, or the ``last`` ones of these, if they are given.
+        """
+        return list_runs(self.loaded, self.registry, pipeline, state, last)
 
-    def status(self, run: str) -> RunResult:
-        """One run: state, tables, rows."""
-        record = self._honest(self.registry.get(run))
+    def status(self, run: str | None = None) -> RunResult:
+        """One run, by default the latest: state, tables, rows, and how far it is.
+
+        Of a run whose folder is gone only what the registry knows.
+        """
+        known = self.registry.get(run or latest_run(self.registry))
+        record = true_state(self.loaded.home, known)
         folder, totals = self._folder(record.run), self.registry.totals(record.run)
+        if not folder.has_manifest():
+            return without_folder(record, totals)
         manifest = folder.read_manifest()
         progress = Progress(manifest, totals, None)
         judged = read_judgement(folder, self.registry, manifest)
@@ -417,18 +424,15 @@ class Project:
             totals=totals,
             slices=progress.slices,
             slices_done=progress.slices_done,
-            seconds=record.seconds,
+            seconds=spent_seconds(known, folder),
             error=record.error,
             phase=read_phase(folder, manifest, totals),
             expectations=judged.verdicts,
             warnings=warnings_of(manifest, totals, judged.causes),
-            params=_values(manifest),
+            params=param_values(manifest),
+            range=output_range(manifest),
+            left=seconds_left(progress, folder),
         )
-
-    def params(self, run: str) -> dict[str, Any]:
-        """The values of a run's parameters, as JSON has them; {} if the run's folder is gone."""
-        manifest = find_manifest(self.loaded.home, run)
-        return {} if manifest is None else _values(manifest)
 
     def archive(self, stream: str) -> ArchiveDesk:
         """The archive of a stream, to look at, check, compact or expire."""
@@ -467,10 +471,6 @@ class Project:
         from tidemill.runtime.reports.states import RunStates
 
         return RunStates(self._folder(self.registry.get(run).run))
-
-
-def _values(manifest: Manifest) -> dict[str, Any]:
-    return {name: pin.value for name, pin in manifest.code.params.items()}
 
 
 def load(path: str | Path = "tidemill.yaml") -> Project:

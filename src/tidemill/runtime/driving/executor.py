@@ -74,19 +74,19 @@ def execute(
                 )
             text = failure.text() if isinstance(failure, TidemillError) else repr(failure)
             with suppress(RunError):  # a full disk must not hide why the run failed
-                registry.set_state(manifest.run, RunState.FAILED, loaded.redact(text))
+                spent = time.monotonic() - began
+                registry.set_state(
+                    manifest.run, RunState.FAILED, loaded.redact(text), seconds=spent
+                )
             if failure is error:
                 raise
             raise failure from error
-        finally:
-            with suppress(RunError):
-                registry.add_seconds(manifest.run, time.monotonic() - began)
         lease.require()
         if state in OVER:
             release(open_catalog(loaded), manifest)
         if state is RunState.STOPPED:
             update_control(folder.path, stopping=False)  # it has: who goes on was not told to
-        registry.set_state(manifest.run, state)
+        registry.set_state(manifest.run, state, seconds=time.monotonic() - began)
         return state
 
 

@@ -17,7 +17,15 @@ from tidemill.runfolder.lag import Lag, read_lag, with_times
 from tidemill.runfolder.offset_log import latest_entry
 from tidemill.runfolder.phases import HistoryPhases, read_phases
 from tidemill.runtime.registry import BatchRecord, RunRecord, RunState, RunTotals
-from tidemill.types import FOREVER, MILLISECOND, SECOND, from_micros, show_instant
+from tidemill.types import (
+    BEGINNING,
+    FOREVER,
+    MILLISECOND,
+    SECOND,
+    TimeRange,
+    from_micros,
+    show_instant,
+)
 
 
 @dataclass(frozen=True)
@@ -116,6 +124,13 @@ class RunResult:
     expectations: tuple[Verdict, ...] = ()
     warnings: tuple[str, ...] = ()  # what must not go unseen, such as a run of late rows only
     params: dict[str, Any] = field(default_factory=dict)  # as JSON has them
+    range: TimeRange | None = None  # of the output; None: it was not given, or is not known
+    left: float | None = None  # seconds that the planned slices of a running run will take
+
+    @property
+    def rate(self) -> float | None:
+        """Rows read per second, over all the time that drivers have spent on the run."""
+        return self.totals.read / self.seconds if self.seconds and self.totals.read else None
 
     @property
     def broken(self) -> tuple[Verdict, ...]:
@@ -132,18 +147,14 @@ class RunResult:
             "params": self.params,
             "state": str(self.state),
             "tables": {"outputs": self.outputs, "late": self.late, "dead": self.dead},
-            "rows": {
-                "in": totals.read,
-                "on_time": totals.on_time,
-                "late": totals.late,
-                "dead": totals.dead,
-                "out": totals.out,
-                "suppressed": totals.suppressed,
-            },
+            "range": range_json(self.range),
+            "rows": rows_json(totals),
             "slices": self.slices,
             "slices_done": self.slices_done,
             "frontier": _shown(totals.frontier),
             "seconds": round(self.seconds, 3),
+            "rows_per_second": None if self.rate is None else round(self.rate, 1),
+            "seconds_left": None if self.left is None else round(self.left, 1),
             "error": self.error,
             "expectations": [verdict.to_json() for verdict in self.expectations],
             "broken": len(self.broken),
@@ -156,8 +167,30 @@ def without_folder(record: RunRecord, totals: RunTotals) -> RunResult:
     """The result of a run whose folder is gone, with what the registry alone knows."""
     return RunResult(
         record.run, record.pipeline, record.state, {}, "", "", totals, 0, 0,
-        record.seconds, record.error, name=record.name,
+        record.seconds, record.error or "its folder is gone", name=record.name,
     )  # fmt: skip
+
+
+def range_json(found: TimeRange | None) -> dict[str, str | None] | None:
+    """A range with ``null`` for an end that it has not."""
+    if found is None:
+        return None
+    return {
+        "from": None if found.start <= BEGINNING else show_instant(found.start),
+        "to": None if found.end >= FOREVER else show_instant(found.end),
+    }
+
+
+def rows_json(totals: RunTotals) -> dict[str, int]:
+    """What became of the rows of a run."""
+    return {
+        "in": totals.read,
+        "on_time": totals.on_time,
+        "late": totals.late,
+        "dead": totals.dead,
+        "out": totals.out,
+        "suppressed": totals.suppressed,
+    }
 
 
 def _shown(micros: int | None) -> str | None:
