@@ -27,17 +27,9 @@ from tidemill.runtime.registry import (
     RunState,
     open_registry,
 )
-from tidemill.runtime.reports.judging import read_judgement, warnings_of
-from tidemill.runtime.reports.overview import (
-    RunSummary,
-    latest_run,
-    list_runs,
-    output_range,
-    param_values,
-    true_state,
-)
-from tidemill.runtime.reports.pace import seconds_left, spent_seconds
-from tidemill.runtime.reports.results import Progress, RunResult, read_phase, without_folder
+from tidemill.runtime.reports.overview import RunSummary, list_runs
+from tidemill.runtime.reports.results import Progress, RunResult, without_folder
+from tidemill.runtime.reports.status import read_status
 from tidemill.runtime.spark.settings import require_same_meaning
 from tidemill.runtime.starts.starting import Starter, complete_run, release
 from tidemill.types import parse_duration
@@ -49,6 +41,7 @@ if TYPE_CHECKING:
     from tidemill.archive.desk import ArchiveDesk
     from tidemill.runtime.driving.rewind import Rewound
     from tidemill.runtime.reports.late import LateReport
+    from tidemill.runtime.reports.rows import PlaceRows
     from tidemill.runtime.reports.states import RunStates, StateSummary
 
 
@@ -405,34 +398,22 @@ class Project:
 
         Of a run whose folder is gone only what the registry knows.
         """
-        known = self.registry.get(run or latest_run(self.registry))
-        record = true_state(self.loaded.home, known)
-        folder, totals = self._folder(record.run), self.registry.totals(record.run)
-        if not folder.has_manifest():
-            return without_folder(record, totals)
-        manifest = folder.read_manifest()
-        progress = Progress(manifest, totals, None)
-        judged = read_judgement(folder, self.registry, manifest)
-        return RunResult(
-            run=record.run,
-            name=record.name,
-            pipeline=record.pipeline,
-            state=record.state,
-            outputs={name: sink.place for name, sink in manifest.outputs.sinks.items()},
-            late=manifest.outputs.late_table,
-            dead=manifest.outputs.dead_table,
-            totals=totals,
-            slices=progress.slices,
-            slices_done=progress.slices_done,
-            seconds=spent_seconds(known, folder),
-            error=record.error,
-            phase=read_phase(folder, manifest, totals),
-            expectations=judged.verdicts,
-            warnings=warnings_of(manifest, totals, judged.causes),
-            params=param_values(manifest),
-            range=output_range(manifest),
-            left=seconds_left(progress, folder),
-        )
+        return read_status(self.loaded, self.registry, run)
+
+    def rows(self, name: str | None = None, output: str | None = None) -> PlaceRows:
+        """The rows of a run, a pipeline's latest run or a table; by default of the latest run.
+
+        ``output`` is one of the run's outputs, or ``late`` or ``dead``; by default its first.
+        """
+        from tidemill.runtime.reports.rows import find_rows
+
+        return find_rows(self.loaded, self.registry, name, output)
+
+    def logs(self, run: str | None = None, *, follow: bool = False) -> Iterator[str]:
+        """The log lines of a run, by default the latest; with ``follow`` until the run ends."""
+        from tidemill.runtime.reports.logs import read_log
+
+        return read_log(self.loaded.home, self.registry, run, follow=follow)
 
     def archive(self, stream: str) -> ArchiveDesk:
         """The archive of a stream, to look at, check, compact or expire."""

@@ -190,5 +190,5 @@ def state(
     from tidemill.cli.stateview import rows_as_json
 
     table = project.state_of(run, list(key), operator, batch)
-    view = "stateview.print_csv" if as_csv else "stateview.show_rows"
+    view = "rowview.print_csv" if as_csv else "stateview.show_rows"
     present(as_json, rows_as_json(table), view, table)
