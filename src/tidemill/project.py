@@ -19,21 +19,19 @@ from tidemill.planning.requests import Goal, Length, Until, When, request, run_r
 from tidemill.runfolder.control import read_control, update_control
 from tidemill.runfolder.folder import RunFolder
 from tidemill.runfolder.lease import hold_lease, hold_watch, is_held, is_watched
-from tidemill.runfolder.offset_log import is_between_batches
 from tidemill.runtime.code.binding import require_same_params
 from tidemill.runtime.plans.planner import make_plan
 from tidemill.runtime.registry import (
     OVER,
     BatchRecord,
     Registry,
-    RunRecord,
     RunState,
     open_registry,
 )
-from tidemill.runtime.reports.judging import read_judgement, warnings_of, why_behind
-from tidemill.runtime.reports.results import Progress, RunResult, read_phase, without_folder
+from tidemill.runtime.reports.overview import RunSummary, list_runs
+from tidemill.runtime.reports.results import Progress, RunResult, without_folder
+from tidemill.runtime.reports.status import read_status
 from tidemill.runtime.spark.settings import require_same_meaning
-from tidemill.runtime.starts.naming import find_manifest
 from tidemill.runtime.starts.starting import Starter, complete_run, release
 from tidemill.types import parse_duration
 
@@ -45,6 +43,7 @@ if TYPE_CHECKING:
     from tidemill.runtime.driving.rewind import Rewound
     from tidemill.runtime.ends.forgetting import Forgotten
     from tidemill.runtime.reports.late import LateReport
+    from tidemill.runtime.reports.rows import PlaceRows
     from tidemill.runtime.reports.states import RunStates, StateSummary
 
 
@@ -400,55 +399,36 @@ class Project:
 
         return forget_runs(self.loaded, self.runs(), runs, **chosen)
 
-    def runs(self) -> list[RunRecord]:
-        """All runs, oldest first; one whose driver died is shown as failed."""
-        return [self._honest(record) for record in self.registry.runs()]
+    def runs(
+        self, pipeline: str | None = None, state: str | None = None, last: int | None = None
+    ) -> list[RunSummary]:
+        """The runs, oldest first; one whose driver died is shown as failed.
 
-    def _honest(self, record: RunRecord) -> RunRecord:
-        if record.state is not RunState.RUNNING:
-            return record
-        folder = self._folder(record.run)
-        if is_held(folder.path):
-            if not read_control(folder.path).paused:
-                return record
-            is_idle = is_between_batches(folder.checkpoint)
-            return replace(record, state=RunState.PAUSED if is_idle else RunState.PAUSING)
-        why = "its driver died; resume it" if folder.has_manifest() else "its folder is gone"
-        return replace(record, state=RunState.FAILED, error=why)
+        Only those of a pipeline, or in a state, or the ``last`` ones of these, if they are given.
+        """
+        return list_runs(self.loaded, self.registry, pipeline, state, last)
 
-    def status(self, run: str) -> RunResult:
-        """One run: state, tables, rows."""
-        record = self._honest(self.registry.get(run))
-        folder, totals = self._folder(record.run), self.registry.totals(record.run)
-        manifest = folder.read_manifest()
-        progress = Progress(manifest, totals, None)
-        judged = read_judgement(folder, self.registry, manifest)
-        return RunResult(
-            run=record.run,
-            name=record.name,
-            pipeline=record.pipeline,
-            state=record.state,
-            outputs={name: sink.place for name, sink in manifest.outputs.sinks.items()},
-            late=manifest.outputs.late_table,
-            dead=manifest.outputs.dead_table,
-            totals=totals,
-            slices=progress.slices,
-            slices_done=progress.slices_done,
-            seconds=record.seconds,
-            error=record.error,
-            phase=read_phase(folder, manifest, totals),
-            expectations=judged.verdicts,
-            warnings=(
-                *warnings_of(manifest, totals, judged.causes),
-                *(why_behind(self.loaded, manifest) if totals.clock else ()),
-            ),
-            params=_values(manifest),
-        )
+    def status(self, run: str | None = None) -> RunResult:
+        """One run, by default the latest: state, tables, rows, and how far it is.
 
-    def params(self, run: str) -> dict[str, Any]:
-        """The values of a run's parameters, as JSON has them; {} if the run's folder is gone."""
-        manifest = find_manifest(self.loaded.home, run)
-        return {} if manifest is None else _values(manifest)
+        Of a run whose folder is gone only what the registry knows.
+        """
+        return read_status(self.loaded, self.registry, run)
+
+    def rows(self, name: str | None = None, output: str | None = None) -> PlaceRows:
+        """The rows of a run, a pipeline's latest run or a table; by default of the latest run.
+
+        ``output`` is one of the run's outputs, or ``late`` or ``dead``; by default its first.
+        """
+        from tidemill.runtime.reports.rows import find_rows
+
+        return find_rows(self.loaded, self.registry, name, output)
+
+    def logs(self, run: str | None = None, *, follow: bool = False) -> Iterator[str]:
+        """The log lines of a run, by default the latest; with ``follow`` until the run ends."""
+        from tidemill.runtime.reports.logs import read_log
+
+        return read_log(self.loaded.home, self.registry, run, follow=follow)
 
     def archive(self, stream: str) -> ArchiveDesk:
         """The archive of a stream, to look at, check, compact or expire."""
@@ -487,10 +467,6 @@ class Project:
         from tidemill.runtime.reports.states import RunStates
 
         return RunStates(self._folder(self.registry.get(run).run))
-
-
-def _values(manifest: Manifest) -> dict[str, Any]:
-    return {name: pin.value for name, pin in manifest.code.params.items()}
 
 
 def load(path: str | Path = "tidemill.yaml") -> Project:

@@ -160,6 +160,19 @@ def show_duration(length: timedelta) -> str:
     return " ".join(parts) or "0"
 
 
+def show_seconds(seconds: float) -> str:
+    """A time that something takes, as people say it: ``13.3 s``, ``2m 05s``, ``3h 12m``."""
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes}m {rest:02d}s"
+    hours, minutes = divmod(minutes, 60)
+    if hours < 24:
+        return f"{hours}h {minutes:02d}m"
+    return f"{hours // 24}d {hours % 24:02d}h"
+
+
 _DATE = len("2026-01-01")
 
 

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from tidemill.errors import PlanError
-from tidemill.planning.requests import Goal, Until, request
+from tidemill.planning.requests import Goal, Until, request, run_request
 from tidemill.types import BEGINNING, FOREVER, SECOND, to_micros
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -37,3 +37,14 @@ def test_a_rate_is_whole_rows() -> None:
     for rate in (0, -1, 0.5):
         with pytest.raises(PlanError, match=f"--rate {rate} is not a positive number"):
             request("p", BEGINNING, FOREVER, rate=rate)
+
+
+def test_an_option_that_is_none_is_refused_with_the_nearest_name() -> None:
+    with pytest.raises(PlanError, match="there is no option 'slise'") as raised:
+        request("p", BEGINNING, FOREVER, slise="1 h")
+    assert raised.value.fix == "did you mean 'slice'?"
+    with pytest.raises(PlanError, match="there is no option 'trigger'"):
+        request("p", BEGINNING, FOREVER, trigger="1 s")
+    assert run_request("p", None, trigger="1 s").trigger == timedelta(seconds=1)
+    with pytest.raises(PlanError, match="there is no option 'live'"):
+        run_request("p", None, live="latest")

@@ -44,7 +44,8 @@ def test_a_run_s_life(registry):
 def test_time_adds_up_over_drivers(registry):
     registry.add("r1", "shows", "backfill")
     for seconds in (1.5, 2.0):
-        registry.add_seconds("r1", seconds)
+        registry.set_state("r1", RunState.STOPPED, seconds=seconds)
+        registry.set_state("r1", RunState.RUNNING)
     assert registry.get("r1").seconds == 3.5
 
 

@@ -14,6 +14,7 @@ from tidemill import __version__
 from tidemill.cli.archive import archive
 from tidemill.cli.driving import backfill, plan, resume, run, stop
 from tidemill.cli.forget import forget
+from tidemill.cli.looking import logs, show
 from tidemill.cli.options import print_json, redact
 from tidemill.cli.outlet import LogOutlet, leave, protect_streams
 from tidemill.cli.runs import cancel, late, pause, rewind, runs, state, status
@@ -95,6 +96,7 @@ def cli() -> None:
       tidemill backfill PIPELINE …  recompute a range into a shadow table
       tidemill run PIPELINE         live; with --from, history first
       tidemill runs                 what ran, and how it ended
+      tidemill show                 the rows that the latest run wrote
       tidemill late PIPELINE        which rows came late, and which lateness would do
       tidemill forget RUN           delete a run with all that is its own
     """
@@ -104,7 +106,7 @@ for command in (
     *(init, doctor, schema, completion),
     *(plan, backfill, run, resume),
     *(runs, status, stop, pause, cancel, rewind, forget),
-    *(late, state, archive),
+    *(show, logs, late, state, archive),
 ):
     cli.add_command(command)
 for command in (cli, *cli.commands.values(), *archive.commands.values()):

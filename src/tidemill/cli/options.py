@@ -92,12 +92,14 @@ def completed(names: Callable[[Project], Iterable[str]]) -> Callable[..., list[C
     return complete
 
 
-def _pipelines(project: Project) -> Iterable[str]:
+def pipeline_names(project: Project) -> Iterable[str]:
+    """The pipelines of a project, for completion."""
     return project.config.pipelines
 
 
-def _runs(project: Project) -> Iterable[str]:
-    return [text for found in project.runs() for text in (found.run, found.name) if text]
+def run_names(project: Project) -> Iterable[str]:
+    """The ids and names of a project's runs, for completion."""
+    return [text for found in project.registry.runs() for text in (found.run, found.name) if text]
 
 
 def stacked(*options: Callable[[F], F]) -> Callable[[F], F]:
@@ -113,13 +115,17 @@ verbose_option = click.option(
     "--verbose", "-v", is_flag=True, expose_value=False, help="Show traces and Spark's messages."
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
-pipeline_argument = click.argument("pipeline", shell_complete=completed(_pipelines))
-run_argument = click.argument("run", shell_complete=completed(_runs))
-runs_argument = click.argument("runs", nargs=-1, metavar="[RUN]…", shell_complete=completed(_runs))
+pipeline_argument = click.argument("pipeline", shell_complete=completed(pipeline_names))
+run_argument = click.argument("run", shell_complete=completed(run_names))
+latest_run_argument = click.argument("run", required=False, shell_complete=completed(run_names))
+"""A run, by default the latest one."""
+runs_argument = click.argument(
+    "runs", nargs=-1, metavar="[RUN]…", shell_complete=completed(run_names)
+)
 pipeline_or_run_argument = click.argument(
     "name",
     metavar="PIPELINE|RUN",
-    shell_complete=completed(lambda project: [*_pipelines(project), *_runs(project)]),
+    shell_complete=completed(lambda project: [*pipeline_names(project), *run_names(project)]),
 )
 
 

@@ -15,19 +15,18 @@ from tidemill.cli.tableview import show_tables
 from tidemill.connectors.archives.opening import archive_of
 from tidemill.connectors.logs.contract import home_of
 from tidemill.planning.code.params import show_params
-from tidemill.types import SECOND, from_micros, show_duration, show_instant
+from tidemill.types import SECOND, from_micros, show_duration, show_instant, show_seconds
 
 if TYPE_CHECKING:
     from tidemill.planning.manifest import SourcePin
     from tidemill.planning.plan import RunPlan
     from tidemill.project import RunResult
     from tidemill.runfolder.lag import Lag
-    from tidemill.runtime.registry import RunRecord
     from tidemill.runtime.reports.results import Phase
 
 _SHOWN = 12
 _WIDE = 160
-_STATES = {"finished": "green", "failed": "red", "running": "cyan", "stopped": "yellow"}
+STATES = {"finished": "green", "failed": "red", "running": "cyan", "stopped": "yellow"}
 
 
 def console() -> Console:
@@ -124,22 +123,17 @@ def show_bytes(size: int) -> str:
     return f"{value:.1f} TB"
 
 
-def show_result(result: RunResult) -> None:
+def show_result(result: RunResult, out: Console | None = None) -> None:
     """How a run ended or stands, and what to do with it."""
-    out = console()
+    out = out or console()
     totals = result.totals
     is_well = not (result.broken or result.warnings)
-    color = _STATES.get(result.state, "white") if is_well else "red"
+    color = STATES.get(result.state, "white") if is_well else "red"
     state = str(result.state) if is_well else f"{result.state}, NOT as expected"
     state += " already, nothing was done" if result.already_finished else ""
     named = "" if result.name is None else f" ({result.name})"
-    where = f"slice {result.slices_done}/{result.slices}"
-    if result.phase is not None and result.phase.name == "live":
-        where = f"live, {totals.batches:,} batches"
-    out.print(
-        f"[{color}]{state}[/]  run {result.run}{named}  {result.pipeline}  {where}  "
-        f"{result.seconds:.1f} s"
-    )
+    head = f"[{color}]{state}[/]  run {result.run}{named}  {result.pipeline}"
+    out.print("  ".join(part for part in (head, _how_far(result), _pace(result)) if part))
     if result.params:
         out.print(f"  params  {escape(redact(show_params(result.params)))}")
     if result.phase is not None:
@@ -162,6 +156,23 @@ def show_result(result: RunResult) -> None:
         out.print(f"  [red]{escape(redact(result.error))}[/]")
     if result.state in ("stopped", "failed"):
         out.print(f"  next: tidemill resume {result.run}")
+
+
+def _how_far(result: RunResult) -> str:
+    if result.phase is not None and result.phase.name == "live":
+        return f"live, {result.totals.batches:,} batches"
+    return f"slice {result.slices_done}/{result.slices}" if result.slices else ""
+
+
+def _pace(result: RunResult) -> str:
+    """How long it took so far, how fast it is, and how long it will take."""
+    parts = [show_seconds(result.seconds)]
+    if result.rate is not None:
+        parts.append(f"{result.rate:,.0f} rows/s")
+    if result.left is not None:
+        of = "" if result.phase is None else " of history"
+        parts.append(f"about {show_seconds(result.left)}{of} left")
+    return ", ".join(parts)
 
 
 def _show_phase(out: Console, phase: Phase) -> None:
@@ -194,26 +205,3 @@ def _lag_text(lag: Lag, history: int | None) -> str:
     )
     whole = f"{sum(lag.rows.values()):,} rows behind, {behind}"
     return whole + (f"  [dim]by partition {parts}[/]" if parts else "")
-
-
-def show_runs(records: list[RunRecord]) -> None:
-    """All runs, the newest last."""
-    out = console()
-    if not records:
-        out.print("no runs yet; start one with 'tidemill backfill'")
-        return
-    table = new_table("run", "name", "pipeline", "mode", "state", "created", "seconds", "")
-    for record in records:
-        color = _STATES.get(record.state, "white")
-        note = (record.error or "").splitlines()[:1]
-        table.add_row(
-            record.run,
-            record.name or "",
-            record.pipeline,
-            record.mode,
-            f"[{color}]{record.state}[/]",
-            record.created[:19] + "Z",
-            f"{record.seconds:.1f}",
-            escape(redact(note[0][:80])) if note else "",
-        )
-    out.print(table)

@@ -9,22 +9,45 @@ import click
 
 from tidemill.cli.options import (
     common,
+    completed,
+    latest_run_argument,
     open_project,
+    pipeline_names,
     pipeline_or_run_argument,
     present,
     print_json,
     run_argument,
 )
 
+_STATES = ("planned", "running", "paused", "stopped", "failed", "cancelled", "finished")
+
 
 @click.command()
+@click.option(
+    "--pipeline",
+    metavar="NAME",
+    shell_complete=completed(pipeline_names),
+    help="Only the runs of this pipeline.",
+)
+@click.option(
+    "--state",
+    metavar="STATE",
+    shell_complete=completed(lambda _: _STATES),
+    help=f"Only runs in this state: {', '.join(_STATES)}.",
+)
+@click.option("--last", type=click.IntRange(1), metavar="N", help="Only the newest ones.")
 @common
-def runs(config: Path, as_json: bool) -> None:
-    """List the project's runs, the newest last."""
-    project = open_project(str(config))
-    found = project.runs()
-    told = [{**asdict(each), "params": project.params(each.run)} for each in found if as_json]
-    present(as_json, told, "render.show_runs", found)
+def runs(
+    pipeline: str | None, state: str | None, last: int | None, config: Path, as_json: bool
+) -> None:  # fmt: skip
+    r"""List the project's runs, the newest last: range, rows read and written, time, table.
+
+    \b
+    tidemill runs --last 10
+    tidemill runs --pipeline plays_per_show --state failed --json
+    """
+    found = open_project(str(config)).runs(pipeline, state, last)
+    present(as_json, [each.to_json() for each in found], "runview.show_runs", found)
 
 
 def _show(run: str, config: Path, as_json: bool, action: str) -> None:
@@ -33,11 +56,28 @@ def _show(run: str, config: Path, as_json: bool, action: str) -> None:
 
 
 @click.command()
-@run_argument
+@latest_run_argument
+@click.option("--watch", is_flag=True, help="Show it again and again, until the run ends.")
 @common
-def status(run: str, config: Path, as_json: bool) -> None:
-    """Show one run: state, tables, rows, how far it is, what became of its expectations."""
-    _show(run, config, as_json, "status")
+def status(run: str | None, watch: bool, config: Path, as_json: bool) -> None:
+    r"""Show one run: state, how far and how fast it is, rows, tables, expectations.
+
+    Without RUN the latest run is shown. The time left is a guess from the last slices.
+
+    \b
+    tidemill status
+    tidemill status 20260101_120000_ab12 --watch
+    """
+    if watch and as_json:
+        raise click.UsageError("--watch is for people: with --json, ask again yourself")
+    project = open_project(str(config))
+    if watch:
+        from tidemill.cli.watching import watch_status
+
+        watch_status(lambda: project.status(run))
+        return
+    result = project.status(run)
+    present(as_json, result.to_json(), "render.show_result", result)
 
 
 @click.command()
@@ -150,5 +190,5 @@ def state(
     from tidemill.cli.stateview import rows_as_json
 
     table = project.state_of(run, list(key), operator, batch)
-    view = "stateview.print_csv" if as_csv else "stateview.show_rows"
+    view = "rowview.print_csv" if as_csv else "stateview.show_rows"
     present(as_json, rows_as_json(table), view, table)

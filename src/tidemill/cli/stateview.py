@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from typing import TYPE_CHECKING, Any
 
-import click
 from rich.markup import escape
 
 from tidemill.cli.options import redact
 from tidemill.cli.render import console, new_table, show_bytes
+from tidemill.cli.rowview import cell
 from tidemill.runtime.reports.states import ABOUT, StateSummary, as_json, show_batches
 from tidemill.types import show_instant
 
@@ -58,23 +56,13 @@ def show_rows(table: pa.Table) -> None:
     for name in table.column_names:
         shown.add_column(escape(name), overflow="fold")
     for row in _rows(table):
-        shown.add_row(*(escape(redact(_cell(value))) for value in row.values()))
+        shown.add_row(*(escape(redact(cell(value))) for value in row.values()))
     out.print(shown)
 
 
 def rows_as_json(table: pa.Table) -> dict[str, Any]:
     """One object: run, operator and batch of the state, and its rows."""
     return {**_about(table), "rows": _rows(table)}
-
-
-def print_csv(table: pa.Table) -> None:
-    """Print CSV with a header; a null is an empty field, nested values are JSON."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(table.column_names)
-    for row in _rows(table):
-        writer.writerow("" if value is None else _cell(value) for value in row.values())
-    click.echo(redact(text.getvalue()), nl=False)
 
 
 def _about(table: pa.Table) -> dict[str, Any]:
@@ -85,8 +73,3 @@ def _about(table: pa.Table) -> dict[str, Any]:
 def _rows(table: pa.Table) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = as_json(table.to_pylist())
     return found
-
-
-def _cell(value: Any) -> str:
-    """A plain value as text."""
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

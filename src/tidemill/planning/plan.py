@@ -7,6 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 from tidemill.config.pins import Check
+from tidemill.planning.cards import card, one_line
 from tidemill.planning.code.analysis import PipelineFacts
 from tidemill.planning.code.params import Param
 from tidemill.planning.manifest import SourcePin, TablePin
@@ -66,7 +67,7 @@ class SlicePlan:
         }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class RunPlan:
     """A plan that can be shown or carried out, unchanged."""
 
@@ -85,6 +86,24 @@ class RunPlan:
     expect: tuple[Check, ...] = ()
     params: dict[str, Param] = field(default_factory=dict)
     tables: dict[str, TablePin] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        """One line; ``to_json`` has everything."""
+        facts = self._facts()
+        facts["risks"] = str(len(self.risks))
+        return one_line("RunPlan", self.request.pipeline, facts)
+
+    def _repr_html_(self) -> str:
+        return card(f"Plan of {self.request.pipeline}", self._facts())
+
+    def _facts(self) -> dict[str, str]:
+        return {
+            "output": str(self.request.range),
+            "slices": f"{len(self.boundaries) - 1:,}",
+            "rows": f"{self.rows:,}",
+            "memory": f"{self.memory / 1e9:.1f} GB",
+            "risks": "; ".join(self.risks) or "none",
+        }
 
     @property
     def slices(self) -> list[SlicePlan]:

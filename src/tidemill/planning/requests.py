@@ -1,11 +1,11 @@
 """Make requests from the values that people give: times and durations as text or as objects."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, fields
 from datetime import datetime, timedelta
 from typing import Any
 
-from tidemill.errors import PlanError
+from tidemill.errors import PlanError, nearest
 from tidemill.planning.plan import Beginning, RunRequest
 from tidemill.types import (
     BEGINNING,
@@ -18,6 +18,11 @@ from tidemill.types import (
 
 When = datetime | str
 Length = timedelta | str
+RUN_OPTIONS = tuple(
+    field.name for field in fields(RunRequest) if field.name not in ("pipeline", "range", "live")
+)
+"""The options of a live run by their names in Python."""
+BACKFILL_OPTIONS = tuple(name for name in RUN_OPTIONS if name != "trigger")
 
 
 @dataclass(frozen=True)
@@ -30,6 +35,18 @@ class Goal:
 
 def request(pipeline: str, start: When, end: When, **options: Any) -> RunRequest:
     """A request for a backfill, from the values that people give."""
+    _require_known(options, BACKFILL_OPTIONS)
+    return _request(pipeline, start, end, options)
+
+
+def _require_known(options: Mapping[str, Any], known: Collection[str]) -> None:
+    for name in options:
+        if name not in known:
+            hint = nearest(name, known)
+            raise PlanError(f"there is no option {name!r}", fix=hint, option=name)
+
+
+def _request(pipeline: str, start: When, end: When, options: dict[str, Any]) -> RunRequest:
     for name in ("slice", "warm_up", "look_ahead"):
         if options.get(name) is not None:
             options[name] = parse_duration(options[name])
@@ -65,11 +82,12 @@ def run_request(
         raise PlanError(
             f"a run begins at 'latest' or 'earliest', not at {begin!r}", fix="or give --from"
         )
+    _require_known(options, RUN_OPTIONS)
     chosen = Beginning(begin) if start is None else Beginning.HISTORY
     if options.get("trigger") is not None:
         options["trigger"] = parse_duration(options["trigger"])
     first = BEGINNING if start is None else _moment(start)
-    return request(pipeline, first, FOREVER, live=chosen, **options)
+    return _request(pipeline, first, FOREVER, {**options, "live": chosen})
 
 
 @dataclass(frozen=True)

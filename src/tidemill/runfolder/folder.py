@@ -42,6 +42,9 @@ SPARK_LOG = "spark.log"
 SPARK_OFFSETS = "offsets"  # in the checkpoint: a file per batch that was begun
 SPARK_COMMITS = "commits"  # in the checkpoint: a file per batch that is committed
 SPARK_STATE = "state"  # of Spark's own operators, in the checkpoint
+# Written line by line, by the driver.
+DRIVER_LOG = "driver.log"
+OLD_DRIVER_LOG = "driver.1.log"  # what was moved aside when the log was full
 # Written whole.
 MANIFEST = "manifest.json"
 CONTROL = "control.json"  # how far sources may read

@@ -76,7 +76,8 @@ def hold_lease(
                 fix=f"wait for it, or 'tidemill pause {run}' or 'tidemill cancel {run}'",
             )
         file.truncate(0)
-        text = f"{os.getpid()}\n{secrets.token_hex(8)}\n"  # a pid alone may be another machine's
+        # a pid alone may be another machine's
+        text = f"{os.getpid()}\n{secrets.token_hex(8)}\n{time.time():.3f}\n"
         file.write(text)
         file.flush()
         on_held()
@@ -123,6 +124,15 @@ def _is_locked(path: Path) -> bool:
             return not _locked(file, patience=0.0)
     except FileNotFoundError:
         return False
+
+
+def held_since(folder: Path) -> float | None:
+    """When the run's last driver took the run over, in seconds since 1970; None: not known."""
+    try:
+        lines = (folder / LEASE).read_text("utf-8").split()
+        return float(lines[2])
+    except (OSError, ValueError, IndexError):
+        return None
 
 
 def record_jvm(folder: Path, pid: int) -> None:

@@ -210,19 +210,20 @@ class Registry:
             for table in ("batches", "totals", "names", "runs"):
                 connection.execute(f"delete from {table} where run = ?", (run,))
 
-    def set_state(self, run: str, state: RunState, error: str | None = None) -> None:
-        """Move a run to another state; started and finished follow from it."""
+    def set_state(
+        self, run: str, state: RunState, error: str | None = None, *, seconds: float = 0
+    ) -> None:
+        """Move a run to another state; started and finished follow from it.
+
+        ``seconds`` is what one driver has spent on the run; those of a resumed run add up.
+        """
         self._execute(
-            "update runs set state = ?, error = ?,"
+            "update runs set state = ?, error = ?, seconds = seconds + ?,"
             " started = case when ? = 'running' then coalesce(started, ?) else started end,"
             " finished = case when ? in ('running', 'planned') then null else ? end"
             " where run = ?",
-            *(state, error, state, _now(), state, _now(), run),
+            *(state, error, seconds, state, _now(), state, _now(), run),
         )
-
-    def add_seconds(self, run: str, seconds: float) -> None:
-        """Time spent on the run by one driver; a resumed run adds up."""
-        self._execute("update runs set seconds = seconds + ? where run = ?", seconds, run)
 
     def record_batch(self, run: str, record: BatchRecord) -> None:
         """Keep a batch's counts; a repeat of the batch replaces them."""

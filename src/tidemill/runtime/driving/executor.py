@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
+import traceback
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -20,6 +22,7 @@ from tidemill.iceberg.catalog import open_catalog
 from tidemill.planning.requests import Goal
 from tidemill.reading.slicing import Slicing
 from tidemill.runfolder.control import update_control
+from tidemill.runfolder.driver_log import DriverLog
 from tidemill.runfolder.folder import SPARK_LOG, RunFolder
 from tidemill.runfolder.lease import hold_lease, is_watched, record_jvm
 from tidemill.runfolder.offset_log import committed_batches, has_log
@@ -40,6 +43,7 @@ from tidemill.runtime.spark.session import build_session, end_jvm, run_settings,
 from tidemill.runtime.spark.settings import apply_settings, share_shuffles
 from tidemill.runtime.starts.standing import require_checkpoint
 from tidemill.runtime.starts.starting import release
+from tidemill.types import from_micros, show_instant
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -58,10 +62,11 @@ def execute(
     manifest = folder.read_manifest()
     with hold_lease(folder.path, manifest.run, lambda: forget_orders(folder)) as lease:
         registry.set_state(manifest.run, RunState.RUNNING)
-        began = time.monotonic()
+        began, log = time.monotonic(), DriverLog(folder.path)
+        log.write(f"driver {os.getpid()} drives the run {manifest.run} of {manifest.pipeline}")
         try:
             work = Work(loaded, manifest, folder)
-            watched = watch_hours(registry, manifest, on_batch)
+            watched = watch_hours(registry, manifest, _logged(log, on_batch))
             state = _drive(work, registry, watched, spark, goal or Goal())
             if state is RunState.FINISHED or not manifest.times.ends:
                 judge_end(loaded, folder, registry, manifest)
@@ -76,20 +81,22 @@ def execute(
                     f"'tidemill resume {manifest.run}'",
                 )
             text = failure.text() if isinstance(failure, TidemillError) else repr(failure)
+            log.write(loaded.redact(f"failed: {text}\n{traceback.format_exc()}"))
             with suppress(RunError):  # a full disk must not hide why the run failed
-                registry.set_state(manifest.run, RunState.FAILED, loaded.redact(text))
+                spent = time.monotonic() - began
+                registry.set_state(
+                    manifest.run, RunState.FAILED, loaded.redact(text), seconds=spent
+                )
             if failure is error:
                 raise
             raise failure from error
-        finally:
-            with suppress(RunError):
-                registry.add_seconds(manifest.run, time.monotonic() - began)
         lease.require()
         if state in OVER:
             release(open_catalog(loaded), manifest)
         if state is RunState.STOPPED:
             update_control(folder.path, stopping=False)  # it has: who goes on was not told to
-        registry.set_state(manifest.run, state)
+        log.write(f"{state} after {time.monotonic() - began:.1f} s")
+        registry.set_state(manifest.run, state, seconds=time.monotonic() - began)
         return state
 
 
@@ -105,6 +112,22 @@ def _is_fresh(
         and registry.newest_batch(work.manifest.run) is None
         and not committed_batches(checkpoint)
     )
+
+
+def _logged(
+    log: DriverLog, on_batch: Callable[[BatchRecord], None]
+) -> Callable[[BatchRecord], None]:
+    """Log every batch, then hand it on."""
+
+    def handle(batch: BatchRecord) -> None:
+        log.write(
+            f"batch {batch.batch}: on time {batch.on_time:,}, late {batch.late:,}, dead "
+            f"{batch.dead:,}, out {batch.out:,}, {batch.seconds:.2f} s, up to "
+            f"{show_instant(from_micros(batch.frontier))}"
+        )
+        on_batch(batch)
+
+    return handle
 
 
 def forget_orders(folder: RunFolder) -> None:

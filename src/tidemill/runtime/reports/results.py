@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_right
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tidemill.errors import ExitCode, RunError
+from tidemill.planning.cards import card, one_line
 from tidemill.planning.judging.expectations import Verdict
 from tidemill.planning.manifest import Manifest
 from tidemill.runfolder.folder import RunFolder
@@ -17,16 +19,45 @@ from tidemill.runfolder.lag import Lag, read_lag, with_times
 from tidemill.runfolder.offset_log import latest_entry
 from tidemill.runfolder.phases import HistoryPhases, read_phases
 from tidemill.runtime.registry import BatchRecord, RunRecord, RunState, RunTotals
-from tidemill.types import FOREVER, MILLISECOND, SECOND, from_micros, show_instant
+from tidemill.types import (
+    BEGINNING,
+    FOREVER,
+    MILLISECOND,
+    SECOND,
+    TimeRange,
+    from_micros,
+    show_instant,
+    show_seconds,
+)
+
+if TYPE_CHECKING:
+    import polars as pl
+    import pyarrow as pa
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Progress:
     """How far a run is after a batch."""
 
     manifest: Manifest
     totals: RunTotals
     batch: BatchRecord | None
+
+    def __repr__(self) -> str:
+        """One line."""
+        return one_line("Progress", self.manifest.pipeline, self._facts())
+
+    def _repr_html_(self) -> str:
+        return card(f"{self.manifest.pipeline}, run {self.manifest.run}", self._facts())
+
+    def _facts(self) -> dict[str, str]:
+        done = "" if self.is_live else f", {self.share:.0%}"
+        return {
+            "run": self.manifest.run,
+            "slices": f"{self.slices_done}/{self.slices}{done}",
+            "rows in": f"{self.totals.read:,}",
+            "watermark": "none yet" if self.watermark is None else show_instant(self.watermark),
+        }
 
     @property
     def slices_done(self) -> int:
@@ -96,9 +127,9 @@ class Phase:
         return seam - lag.frontier
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class RunResult:
-    """How a run ended, or how far it is."""
+    """How a run ended, or how far it is; and the rows that it wrote."""
 
     run: str
     pipeline: str
@@ -117,6 +148,60 @@ class RunResult:
     warnings: tuple[str, ...] = ()  # what must not go unseen, such as a run of late rows only
     params: dict[str, Any] = field(default_factory=dict)  # as JSON has them
     already_finished: bool = False  # before the command that asks for it, which did nothing
+    range: TimeRange | None = None  # of the output; None: it was not given, or is not known
+    left: float | None = None  # seconds that the planned slices of a running run will take
+    read: Callable[[str | None, str | None], pa.Table] | None = field(default=None, compare=False)
+
+    @property
+    def rate(self) -> float | None:
+        """Rows read per second, over all the time that drivers have spent on the run."""
+        return self.totals.read / self.seconds if self.seconds and self.totals.read else None
+
+    def to_arrow(self, output: str | None = None, where: str | None = None) -> pa.Table:
+        """All rows of an output by its name, by default the first one; no Spark is started.
+
+        ``late`` and ``dead`` are the rows that were put aside. ``where`` is a filter, as
+        ``--where`` takes it. The rows are read from the place when this is called, all into memory.
+        """
+        if self.read is None:
+            raise RunError(
+                f"the run {self.run} has lost its folder, which says where its rows are",
+                fix="read the table itself: project.rows('namespace.table').to_arrow()",
+            )
+        return self.read(output, where)
+
+    def to_polars(self, output: str | None = None, where: str | None = None) -> pl.DataFrame:
+        """As :meth:`to_arrow`, as a Polars frame."""
+        import polars as pl
+
+        found = pl.from_arrow(self.to_arrow(output, where))
+        assert isinstance(found, pl.DataFrame)
+        return found
+
+    def to_pandas(self, output: str | None = None, where: str | None = None) -> Any:
+        """As :meth:`to_arrow`, as a pandas ``DataFrame``."""
+        return self.to_arrow(output, where).to_pandas()
+
+    def __repr__(self) -> str:
+        """One line."""
+        return one_line("RunResult", self.pipeline, self._facts())
+
+    def _repr_html_(self) -> str:
+        return card(f"{self.pipeline}, run {self.run}", self._facts())
+
+    def _facts(self) -> dict[str, str]:
+        totals = self.totals
+        rows = f"{totals.read:,} = {totals.on_time:,} on time + {totals.late:,} late"
+        return {
+            "run": self.run,
+            "state": str(self.state) + (", NOT as expected" if self.broken else ""),
+            "slices": f"{self.slices_done}/{self.slices}",
+            "rows in": f"{rows} + {totals.dead:,} dead",
+            "rows out": f"{totals.out:,}",
+            "took": show_seconds(self.seconds),
+            **self.outputs,
+            **({} if self.error is None else {"error": self.error.splitlines()[0]}),
+        }
 
     @property
     def broken(self) -> tuple[Verdict, ...]:
@@ -142,18 +227,14 @@ class RunResult:
             "state": str(self.state),
             **({"already_finished": True} if self.already_finished else {}),
             "tables": {"outputs": self.outputs, "late": self.late, "dead": self.dead},
-            "rows": {
-                "in": totals.read,
-                "on_time": totals.on_time,
-                "late": totals.late,
-                "dead": totals.dead,
-                "out": totals.out,
-                "suppressed": totals.suppressed,
-            },
+            "range": range_json(self.range),
+            "rows": rows_json(totals),
             "slices": self.slices,
             "slices_done": self.slices_done,
             "frontier": _shown(totals.frontier),
             "seconds": round(self.seconds, 3),
+            "rows_per_second": None if self.rate is None else round(self.rate, 1),
+            "seconds_left": None if self.left is None else round(self.left, 1),
             "error": self.error,
             "expectations": [verdict.to_json() for verdict in self.expectations],
             "broken": len(self.broken),
@@ -166,8 +247,30 @@ def without_folder(record: RunRecord, totals: RunTotals) -> RunResult:
     """The result of a run whose folder is gone, with what the registry alone knows."""
     return RunResult(
         record.run, record.pipeline, record.state, {}, "", "", totals, 0, 0,
-        record.seconds, record.error, name=record.name,
+        record.seconds, record.error or "its folder is gone", name=record.name,
     )  # fmt: skip
+
+
+def range_json(found: TimeRange | None) -> dict[str, str | None] | None:
+    """A range with ``null`` for an end that it has not."""
+    if found is None:
+        return None
+    return {
+        "from": None if found.start <= BEGINNING else show_instant(found.start),
+        "to": None if found.end >= FOREVER else show_instant(found.end),
+    }
+
+
+def rows_json(totals: RunTotals) -> dict[str, int]:
+    """What became of the rows of a run."""
+    return {
+        "in": totals.read,
+        "on_time": totals.on_time,
+        "late": totals.late,
+        "dead": totals.dead,
+        "out": totals.out,
+        "suppressed": totals.suppressed,
+    }
 
 
 def _shown(micros: int | None) -> str | None:

@@ -1,0 +1,69 @@
+"""Print the list of runs for people."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rich.markup import escape
+
+from tidemill.cli.options import redact
+from tidemill.cli.render import STATES, console, new_table
+from tidemill.planning.code.params import show_params
+from tidemill.types import BEGINNING, FOREVER, show_instant, show_seconds
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from tidemill.runtime.reports.overview import RunSummary
+
+_NUMBERS = ("rows in", "late", "rows out", "took")
+_NOTE = 80
+
+
+def show_runs(found: list[RunSummary]) -> None:
+    """The runs, the newest last; columns that would be empty are left out."""
+    out = console()
+    if not found:
+        out.print("no runs; start one with 'tidemill backfill'")
+        return
+    rows = [_cells(each) for each in found]
+    names = [name for name in rows[0] if any(row[name] for row in rows)]
+    table = new_table(*names, right=_NUMBERS)
+    table.columns[0].no_wrap = True
+    for row in rows:
+        table.add_row(*(row[name] for name in names))
+    out.print(table)
+
+
+def _cells(run: RunSummary) -> dict[str, str]:
+    """A run by columns. The run's id begins with the time at which the run was made."""
+    totals, color = run.totals, STATES.get(run.state, "white")
+    note = (run.error or "").splitlines()[:1]
+    return {
+        "run": run.run,
+        "name": escape(run.name or ""),
+        "pipeline": escape(run.pipeline),
+        "state": f"[{color}]{run.state}[/]",
+        "range": _range(run),
+        "rows in": f"{totals.read:,}",
+        "late": f"{totals.late:,}" if totals.late else "",
+        "rows out": f"{totals.out:,}",
+        "took": show_seconds(run.seconds),
+        "table": escape(", ".join(run.outputs.values()).replace(run.run, "RUN")),
+        "params": escape(redact(show_params(run.params))) if run.params else "",
+        "": escape(redact(note[0][:_NOTE])) if note else "",
+    }
+
+
+def _range(run: RunSummary) -> str:
+    """The range of a backfill; another mode is named."""
+    if run.range is None:
+        return "" if run.mode == "backfill" else run.mode
+    start, end = run.range.start, run.range.end
+    if end >= FOREVER:
+        return run.mode if start <= BEGINNING else f"{_moment(start)} on, {run.mode}"
+    return f"{_moment(start)} to {_moment(end)}"
+
+
+def _moment(at: datetime) -> str:
+    return show_instant(at).removesuffix("T00:00Z")
