@@ -30,17 +30,21 @@ def show_runs(found: list[RunSummary]) -> None:
         out.print("no runs; start one with 'tidemill backfill'")
         return
     rows = [_cells(each) for each in found]
-    names = _fitting(rows, out.width)
-    table = new_table(*names, right=_NUMBERS)
+    widths = _fitting(rows, out.width)
+    table = new_table(*widths, right=_NUMBERS)
     for column in table.columns:
         column.no_wrap = True
     for row in rows:
-        table.add_row(*(row[name] for name in names))
+        table.add_row(*(row[name] for name in widths))
+    out.width = max(out.width, sum(widths.values()))
     out.print(table)
 
 
-def _fitting(rows: list[dict[str, str]], width: int) -> list[str]:
-    """The columns that are not empty; on a narrow terminal without those that can be spared."""
+def _fitting(rows: list[dict[str, str]], width: int) -> dict[str, int]:
+    """The columns that are not empty, with their widths; on a narrow terminal some are left out.
+
+    If they are still too wide, lines go on below: no run's id is cut.
+    """
     widths = {
         name: max(len(name), *(cell_len(render(row[name]).plain) for row in rows)) + 2
         for name in rows[0]
@@ -49,7 +53,7 @@ def _fitting(rows: list[dict[str, str]], width: int) -> list[str]:
     for name in _SPARED:
         if sum(widths.values()) > width:
             widths.pop(name, None)
-    return list(widths)
+    return widths
 
 
 def _cells(run: RunSummary) -> dict[str, str]:
