@@ -6,8 +6,10 @@ import shutil
 import time
 
 import pytest
+from rich.console import Console
 
 from tests.cli.stage import Stage
+from tidemill.cli.runview import show_runs
 from tidemill.errors import PlanError, RunError
 from tidemill.runfolder.lease import hold_lease
 from tidemill.runtime.registry import BatchRecord, RunState
@@ -75,7 +77,9 @@ def test_a_run_without_its_folder_breaks_no_other(stage):
     assert gone.totals.read == 1_203 and gone.range is None
     assert len(stage.cli("runs").out.splitlines()) == 4
     assert stage.cli("status", FIRST).out.startswith(f"finished  run {FIRST}  pipeline  slice ")
-    assert "its folder is gone" in stage.cli("status", SECOND).out
+    shown = stage.cli("status", SECOND).out
+    assert "its folder is gone" in shown
+    assert f"tidemill cancel {SECOND}" in shown and "tidemill resume" not in shown
     assert stage.project.status(SECOND).totals.read == 1_203
 
 
@@ -126,3 +130,14 @@ def test_watching_ends_with_the_run(stage):
     watched = stage.cli("status", FIRST, "--watch")
     assert watched.code == 0 and watched.out.count(f"run {FIRST}") == 1
     assert stage.cli("status", FIRST, "--watch", "--json").code == 2
+
+
+@pytest.mark.parametrize(("width", "has_table"), [(60, False), (200, True)])
+def test_a_narrow_terminal_cuts_no_id(stage, monkeypatch, capsys, width, has_table):
+    wide = Console(width=width, soft_wrap=True, highlight=False, force_terminal=False)
+    monkeypatch.setattr("tidemill.cli.runview.console", lambda: wide)
+    show_runs(stage.project.runs())
+    shown = capsys.readouterr().out
+    assert all(run in shown for run in (FIRST, SECOND, THIRD))
+    assert ("marts.output__RUN" in shown) is has_table
+    assert "…" not in shown

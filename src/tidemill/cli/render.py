@@ -154,7 +154,7 @@ def show_result(result: RunResult, out: Console | None = None) -> None:
     show_expectations(out, result)
     if result.error:
         out.print(f"  [red]{escape(redact(result.error))}[/]")
-    if result.state in ("stopped", "failed"):
+    if result.state in ("stopped", "failed") and result.slices:  # a run without a folder has none
         out.print(f"  next: tidemill resume {result.run}")
 
 

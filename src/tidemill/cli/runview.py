@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rich.markup import escape
+from rich.cells import cell_len
+from rich.markup import escape, render
 
 from tidemill.cli.options import redact
 from tidemill.cli.render import STATES, console, new_table
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 
 _NUMBERS = ("rows in", "late", "rows out", "took")
 _NOTE = 80
+_SPARED = ("table", "params", "late", "pipeline")
+"""What a narrow terminal does not show, the first one first; ``--json`` has everything."""
 
 
 def show_runs(found: list[RunSummary]) -> None:
@@ -27,12 +30,30 @@ def show_runs(found: list[RunSummary]) -> None:
         out.print("no runs; start one with 'tidemill backfill'")
         return
     rows = [_cells(each) for each in found]
-    names = [name for name in rows[0] if any(row[name] for row in rows)]
-    table = new_table(*names, right=_NUMBERS)
-    table.columns[0].no_wrap = True
+    widths = _fitting(rows, out.width)
+    table = new_table(*widths, right=_NUMBERS)
+    for column in table.columns:
+        column.no_wrap = True
     for row in rows:
-        table.add_row(*(row[name] for name in names))
+        table.add_row(*(row[name] for name in widths))
+    out.width = max(out.width, sum(widths.values()))
     out.print(table)
+
+
+def _fitting(rows: list[dict[str, str]], width: int) -> dict[str, int]:
+    """The columns that are not empty, with their widths; on a narrow terminal some are left out.
+
+    If they are still too wide, lines go on below: no run's id is cut.
+    """
+    widths = {
+        name: max(len(name), *(cell_len(render(row[name]).plain) for row in rows)) + 2
+        for name in rows[0]
+        if any(row[name] for row in rows)
+    }
+    for name in _SPARED:
+        if sum(widths.values()) > width:
+            widths.pop(name, None)
+    return widths
 
 
 def _cells(run: RunSummary) -> dict[str, str]:

@@ -68,10 +68,12 @@ def test_a_run_without_its_folder_is_told_as_such(shop):
     shop.project.registry.set_state(run, RunState.RUNNING)
     shutil.rmtree(RunFolder.of(shop.project.loaded.home, run).path)
     assert [found.error for found in shop.project.runs()] == ["its folder is gone"]
-    for ask in (shop.project.status, shop.project.resume):
-        with pytest.raises(RunError, match="has lost its folder") as raised:
-            ask(run)
-        assert f"--recover-from-archive {run}" in raised.value.fix
+    with pytest.raises(RunError, match="has lost its folder") as raised:
+        shop.project.resume(run)
+    told = shop.project.status(run)
+    assert told.state == "failed"
+    for advice in (raised.value.fix, told.error):
+        assert f"--recover-from-archive {run}" in advice
 
 
 @pytest.mark.parametrize("mode", ["backfill", "archive"])

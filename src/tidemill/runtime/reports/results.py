@@ -18,7 +18,7 @@ from tidemill.runfolder.folder import RunFolder
 from tidemill.runfolder.lag import Lag, read_lag, with_times
 from tidemill.runfolder.offset_log import latest_entry
 from tidemill.runfolder.phases import HistoryPhases, read_phases
-from tidemill.runtime.registry import BatchRecord, RunRecord, RunState, RunTotals
+from tidemill.runtime.registry import OVER, BatchRecord, RunRecord, RunState, RunTotals
 from tidemill.types import (
     BEGINNING,
     FOREVER,
@@ -245,9 +245,16 @@ class RunResult:
 
 def without_folder(record: RunRecord, totals: RunTotals) -> RunResult:
     """The result of a run whose folder is gone, with what the registry alone knows."""
+    why = record.error or "its folder is gone"
+    if record.state not in OVER:
+        why += (
+            "\n  fix: restore the folder from a copy; or go on for a live run with 'tidemill run "
+            f"{record.pipeline} --recover-from-archive {record.run}'; or give the run up with "
+            f"'tidemill cancel {record.run}'"
+        )
     return RunResult(
         record.run, record.pipeline, record.state, {}, "", "", totals, 0, 0,
-        record.seconds, record.error or "its folder is gone", name=record.name,
+        record.seconds, why, name=record.name,
     )  # fmt: skip
 
 
