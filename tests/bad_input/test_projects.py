@@ -341,7 +341,7 @@ def test_a_folder_of_files_is_not_followed_live(shop: Shop):
     with untouched(shop):
         shop.variant(edit).cli("run", "sums").refuses(
             "stream plays: the stream has no live: home, and the growing end of its archive (type "
-            "parquet) is not followed\n"
+            "parquet) cannot be followed\n"
             "  fix: give it live: {type: kafka, …} or {type: files, …}, or an Iceberg archive, "
             "whose tail is read (docs/live.md)"
         )
