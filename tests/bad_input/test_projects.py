@@ -335,11 +335,18 @@ def test_a_table_that_the_catalog_has_under_another_name(shop: Shop):
 
 
 def test_a_folder_of_files_is_not_followed_live(shop: Shop):
-    files = shop.variant(
-        ("type: iceberg\n      table: logs.plays", "type: parquet\n      path: far")
-    )
+    edit = ("type: iceberg\n      table: logs.plays", "type: parquet\n      path: far")
+    tail = (edit[0], f"{edit[1]}\n    live: {{type: iceberg}}\n    #")
+    rest = ("      ingest_time: ingest_ts\n      partition: part\n      offset: seq\n", "")
     with untouched(shop):
-        files.cli("run", "sums").refuses(
+        shop.variant(edit).cli("run", "sums").refuses(
+            "stream plays: the stream has no live: home, and the growing end of its archive (type "
+            "parquet) cannot be followed\n"
+            "  fix: give it live: {type: kafka, …} or {type: files, …}, or an Iceberg archive, "
+            "whose tail is read (docs/live.md)"
+        )
+        inside = ("path: far", "path: far\n      ingest_time: ingest_ts")
+        shop.variant(tail, rest).variant(inside).cli("run", "sums").refuses(
             "stream plays: the stream has an archive of type parquet, and only the growing end of "
             "an Iceberg table can be followed live\n"
             "  fix: give it archive: {type: iceberg, table: …, ingest_time: …}, or a live: of type "

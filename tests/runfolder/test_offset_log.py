@@ -10,6 +10,7 @@ from tidemill.runfolder.offset_log import (
     committed_batches,
     committed_entry,
     has_log,
+    is_between_batches,
     last_batch,
     latest_entry,
     oldest_entry,
@@ -127,3 +128,14 @@ def test_an_executor_finds_its_batch_by_uri_or_says_where_it_looked(tmp_path):
     with pytest.raises(RunError, match="no entry of batch 3") as raised:
         require_batch(tmp_path.as_uri(), 3)
     assert raised.value.where == tmp_path.as_uri()
+
+
+def test_no_batch_runs_if_all_that_were_begun_are_committed(tmp_path):
+    assert is_between_batches(tmp_path)
+    write_entry(tmp_path, 0, ("plays", 10))
+    assert not is_between_batches(tmp_path)
+    (tmp_path / "commits").mkdir()
+    (tmp_path / "commits" / "0").write_text("v1\n{}")
+    assert is_between_batches(tmp_path)
+    write_entry(tmp_path, 1, ("plays", 20))
+    assert not is_between_batches(tmp_path)

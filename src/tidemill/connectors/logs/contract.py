@@ -300,9 +300,13 @@ def live_home(loaded: LoadedConfig, stream: str) -> LogHome:
         tail: LogHome = LOGS.find(kind)(type=kind)
         return tail
     raise PlanError(
-        "the stream has no live: home",
+        "the stream has no live: home"
+        + (
+            f", and the growing end of its archive (type {kind}) cannot be followed" if kind else ""
+        ),
         where=f"stream {stream}",
-        fix="give it live: {type: kafka, …}, or an Iceberg archive, whose tail is read",
+        fix="give it live: {type: kafka, …} or {type: files, …}, or an Iceberg archive, whose tail "
+        "is read (docs/live.md)",
     )
 
 
