@@ -9,13 +9,11 @@ pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.kill]
 
 SEEDS = {
     99: "before the switch",
-    6: "after the extension",
     190: "after the switch",
-    60: "live 0: write",
     19: "live 1: output",
 }
-"""One kill each; together they have every kind of archive, broker and pipeline, uneven and empty
-partitions. `make torture` takes others."""
+"""One kill each, before, at and behind the seam; together they have every kind of archive, both
+pipelines, and a broker that is away, restarted or killed. `make torture` takes others."""
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,7 @@
-"""kill -9 at any moment, then resume: the same tables as if nothing had happened."""
+"""kill -9 at any moment, then resume: the same tables as if nothing had happened.
+
+One seed of each kind of random kill; `make torture` plays twenty new ones.
+"""
 
 from pathlib import Path
 
@@ -13,7 +16,7 @@ from tidemill.iceberg.catalog import open_catalog
 pytestmark = pytest.mark.kill
 
 
-@pytest.mark.parametrize("seed", [11, 23])
+@pytest.mark.parametrize("seed", [11])
 def test_killed_at_a_random_moment(yard: Yard, undisturbed: Tables, seed: int) -> None:
     run, story = random_kills(yard, seed)
     assert story, "nothing was killed"
@@ -80,7 +83,7 @@ def folds(tmp_path_factory: pytest.TempPathFactory) -> tuple[Yard, Tables]:
     return yard, yard.tables(str(result["run"]))
 
 
-@pytest.mark.parametrize("seed", [31, 47])
+@pytest.mark.parametrize("seed", [31])
 def test_a_driver_of_folds_killed_at_a_random_moment(folds: tuple[Yard, Tables], seed: int) -> None:
     yard, undisturbed = folds
     run, story = random_kills(yard, seed)
@@ -88,7 +91,7 @@ def test_a_driver_of_folds_killed_at_a_random_moment(folds: tuple[Yard, Tables],
     assert yard.tables(run) == undisturbed
 
 
-@pytest.mark.parametrize("seed", [5, 6])
+@pytest.mark.parametrize("seed", [5])
 def test_a_worker_killed_in_the_middle_of_a_fold(folds: tuple[Yard, Tables], seed: int) -> None:
     yard, undisturbed = folds
     run, story = worker_kills(yard, seed)

@@ -29,7 +29,7 @@ class Kinds:
     """The kinds of one sort of connector. As a field's annotation, what the YAML may name."""
 
     group: str  # of entry points: tidemill.logs
-    builtin: Mapping[str, str]  # type: "module:Class"
+    builtin: Mapping[str, str]  # from a type to its "module:Class"
     default: str | None = None  # the type of a section that names none
 
     def names(self) -> list[str]:
