@@ -44,10 +44,10 @@ _LOCAL_FILES = {
 }
 """How Spark writes checkpoints, which are on a local file system: a draft, then one rename.
 
-With Spark's defaults Hadoop starts 42 processes (``readlink``, ``chmod``) for every batch, and
+With Spark's defaults Hadoop starts about 42 processes (``readlink``, ``chmod``) a batch, and
 renames a file and its checksum one after the other, so that a crash in between could leave a file
-with the checksum of another. Each setting needs the other one. State is still checked when it is
-read: Spark's compression keeps a checksum of every block, and folds keep their own."""
+with the checksum of another. Each setting needs the other one. Hadoop's checksums of state files
+are gone with it; the files of folds have their own."""
 _AHEAD = (
     "tidemill.runtime.driving.executor",
     "pyiceberg.catalog.sql",
