@@ -315,8 +315,8 @@ BREAKAGES = (
     Breakage(
         "an analysis is known only for the same values of parameters",
         "runtime/plans/planner.py",
-        "str(conf), str(params)]",
-        "str(conf)]",
+        "conf, params, tables)",
+        "conf, tables)",
         "tests/runtime/code/test_binding.py",
     ),
     Breakage(
