@@ -48,7 +48,7 @@ def test_an_unknown_run_is_wrong_use_and_an_object_for_scripts(stage):
     ("command", "words"),
     [
         (("plan", "pipline"), "Missing option '--from'"),
-        (("status",), "Missing argument 'RUN'"),
+        (("resume",), "Missing argument 'RUN'"),
         (("runs", "--jsn"), "No such option"),
         (("runs", "--config", "none.yaml"), "none.yaml"),
         (("late", "pipline"), "there is no pipeline or run 'pipline'"),
@@ -72,7 +72,7 @@ def test_wrong_use(stage, command, words):
     ],
 )
 def test_what_fails_while_it_is_done(stage, monkeypatch, raised, code, told):
-    def fail(project: Project) -> None:
+    def fail(project: Project, *_: object) -> None:
         raise raised
 
     monkeypatch.setattr(Project, "runs", fail)

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from tests.cli.stage import Stage
 from tidemill.cli.runview import show_runs
-from tidemill.errors import PlanError, RunError
+from tidemill.errors import RequestError, RunError
 from tidemill.runfolder.lease import hold_lease
 from tidemill.runtime.registry import BatchRecord, RunState
 
@@ -54,10 +54,10 @@ def test_a_list_can_be_narrowed(stage):
     assert chosen(state="failed") == [SECOND]
     assert chosen(pipeline="pipeline", last=2) == [SECOND, THIRD]
     assert chosen(state="finished", last=9) == [FIRST]
-    with pytest.raises(PlanError, match="no run is ever 'fnished'") as raised:
+    with pytest.raises(RequestError, match="no run is ever 'fnished'") as raised:
         chosen(state="fnished")
     assert raised.value.fix == "did you mean 'finished'?"
-    with pytest.raises(PlanError, match="there is no pipeline 'pipelin'") as raised:
+    with pytest.raises(RequestError, match="there is no pipeline 'pipelin'") as raised:
         chosen(pipeline="pipelin")
     assert raised.value.fix == "did you mean 'pipeline'?"
     shown = stage.cli("runs", "--state", "failed", "--last", "1").out

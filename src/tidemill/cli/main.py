@@ -47,7 +47,8 @@ class Edge(click.Group):
             for name in _LOUD:
                 logging.getLogger(name).setLevel(logging.CRITICAL)
         try:
-            sys.exit(super().main(*args, **{**kwargs, "standalone_mode": False}))
+            code = super().main(*args, **{**kwargs, "standalone_mode": False})
+            return sys.exit(code) if kwargs.get("standalone_mode", True) else code
         except click.Abort:  # Ctrl-C, or the end of the input where a question waits for an answer
             ended = TidemillError("the command was broken off")
             click.echo(ended.text(), err=True)

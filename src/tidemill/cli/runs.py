@@ -19,7 +19,7 @@ from tidemill.cli.options import (
     run_argument,
 )
 
-_STATES = ("planned", "running", "paused", "stopped", "failed", "cancelled", "finished")
+_STATES = ("planned", "running", "pausing", "paused", "stopped", "failed", "cancelled", "finished")
 
 
 @click.command()
