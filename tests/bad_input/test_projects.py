@@ -1,5 +1,7 @@
 """Projects that are wrong as written: YAML, the environment, names of columns, where code is."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -172,14 +174,6 @@ CODE = {
         "failing.py cannot be imported: KeyError: 'EUR' (failing.py:2)\n"
         "  fix: a module of pipelines only defines them; --verbose shows the trace",
     ),
-    "a type as a text, for which Spark is asked": (
-        "typed:sums",
-        "typed.py cannot be imported: PySparkRuntimeError: [SESSION_OR_CONTEXT_NOT_EXISTS] "
-        "SparkContext or SparkSession should be created first. (typed.py:2)\n"
-        "  fix: there is no Spark session while a module is imported: give a type as an object, "
-        '@F.udf(StringType()) instead of @F.udf("string"), and use columns only inside of '
-        "functions",
-    ),
     "an import that leaves": (
         "leaving:sums",
         "leaving.py cannot be imported: SystemExit: 3 (leaving.py:2)\n"
@@ -211,6 +205,24 @@ def test_code_that_cannot_be_loaded(workshop: Shop, entry, text):
         wrong = workshop.variant(("pipelines:sums", entry))
         text = text.replace("FOLDER", str(workshop.folder))
         wrong.plan().refuses(f"{wrong.path} (pipelines.sums): {text}")
+
+
+def test_a_type_as_a_text_for_which_spark_is_asked(workshop: Shop):
+    """In a process of its own: where another test has left a session, the import succeeds."""
+    wrong = workshop.variant(("pipelines:sums", "typed:sums"))
+    command = [sys.executable, "-m", "tidemill.cli", "plan", "sums", *RANGE]
+    done = subprocess.run(
+        [*command, "--config", str(wrong.path)], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == (
+        f"error: {wrong.path} (pipelines.sums): typed.py cannot be imported: PySparkRuntimeError: "
+        "[SESSION_OR_CONTEXT_NOT_EXISTS] SparkContext or SparkSession should be created first. "
+        "(typed.py:2)\n"
+        "  fix: there is no Spark session while a module is imported: give a type as an object, "
+        '@F.udf(StringType()) instead of @F.udf("string"), and use columns only inside of '
+        "functions\n"
+    )
 
 
 # The entry with its params:, options of the command, and all that is said of them.

@@ -1,6 +1,8 @@
 """How commands end: the code of each end, and an error as an object for scripts."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -113,3 +115,13 @@ def test_a_command_ends_with_the_code_of_its_run(stage, monkeypatch):
     found = stage.cli("resume", "r1", "--json")
     assert (found.code, json.loads(found.out)["state"]) == (3, "cancelled")
     assert stage.cli("status", "r1").code == 0
+
+
+def test_a_done_command_whose_stderr_nobody_reads_ends_with_0(stage):
+    """A silenced stream makes the process leave at once, with the code of the command."""
+    code = (
+        "import sys\nfrom tidemill.cli import outlet\nfrom tidemill.cli.main import cli\n"
+        "outlet.silence(2)\ncli(['runs', '--config', sys.argv[1]])"
+    )
+    path = str(stage.project.loaded.path)
+    assert subprocess.run([sys.executable, "-c", code, path], check=False).returncode == 0

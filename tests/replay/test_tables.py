@@ -168,6 +168,7 @@ def test_a_live_run_reads_a_table_again_and_a_repeated_batch_sees_what_it_saw(
     told = yaml.safe_load(project.loaded.path.read_text("utf-8"))
     told["tables"]["genres"]["refresh"] = "1 ms"
     told["streams"]["plays"]["live"] = {"type": "iceberg", "tail": True, "slack": "0 s"}
+    told["pipelines"]["pipeline"]["keep_batches"] = 200  # the batch before the change stays
     project = change(project, **told)
     log = open_catalog(project.loaded).load_table("logs.plays")
     log.overwrite(plays(0, -60))

@@ -48,7 +48,7 @@ class Edge(click.Group):
                 logging.getLogger(name).setLevel(logging.CRITICAL)
         try:
             code = super().main(*args, **{**kwargs, "standalone_mode": False})
-            return sys.exit(code) if kwargs.get("standalone_mode", True) else code
+            return sys.exit(code or ExitCode.DONE) if kwargs.get("standalone_mode", True) else code
         except click.Abort:  # Ctrl-C, or the end of the input where a question waits for an answer
             ended = TidemillError("the command was broken off")
             click.echo(ended.text(), err=True)
