@@ -11,6 +11,7 @@ from rich.console import Console
 from tests.cli.stage import Stage
 from tidemill.cli.runview import show_runs
 from tidemill.errors import RequestError, RunError
+from tidemill.runfolder.control import update_control
 from tidemill.runfolder.lease import hold_lease
 from tidemill.runtime.registry import BatchRecord, RunState
 
@@ -62,6 +63,17 @@ def test_a_list_can_be_narrowed(stage):
     assert raised.value.fix == "did you mean 'pipeline'?"
     shown = stage.cli("runs", "--state", "failed", "--last", "1").out
     assert SECOND in shown and FIRST not in shown
+
+
+def test_a_run_is_paused_when_its_batch_is_committed(stage):
+    folder = stage.project._folder(THIRD)
+    with hold_lease(folder.path, THIRD):
+        stage.project.registry.set_state(THIRD, RunState.RUNNING)
+        update_control(folder.path, paused=True)
+        for log, shown in (("offsets", "pausing"), ("commits", "paused")):
+            (folder.checkpoint / log).mkdir(parents=True)
+            (folder.checkpoint / log / "0").touch()
+            assert stage.project.status(THIRD).state == stage.project.runs()[2].state == shown
 
 
 def test_every_state_is_named_by_the_help(stage):
