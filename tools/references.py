@@ -125,6 +125,8 @@ _EXITS = {
     ExitCode.CANCELLED: "The run was cancelled while the command drove it; or the answer to a "
     "question was no, and nothing was done.",
     ExitCode.BROKEN: "The run is finished, and its rows break what `expect:` says.",
+    ExitCode.TIMEOUT: "`tidemill wait RUN --timeout 10m` has waited for so long, and "
+    "the run goes on.",
     ExitCode.STOPPED: "A backfill was told to stop and `tidemill resume RUN` continues it; or "
     "Ctrl-C broke a command off.",
 }

@@ -23,6 +23,7 @@ class ExitCode(IntEnum):
     MISUSE = 2  # options, the YAML or a name ask for what cannot be done as written
     CANCELLED = 3  # the run was cancelled, or the user answered no
     BROKEN = 4  # the run is finished, and an expectation of it does not hold
+    TIMEOUT = 124  # `wait` waited as long as it was told to, and the run goes on
     STOPPED = 130  # a backfill was told to stop, and can be resumed; or Ctrl-C
 
 

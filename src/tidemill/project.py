@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 from tidemill.config.loader import LoadedConfig, load_config
 from tidemill.config.project import ProjectConfig
 from tidemill.errors import RunError
-from tidemill.iceberg.catalog import open_catalog
 from tidemill.planning.manifest import Manifest
 from tidemill.planning.plan import RunPlan
 from tidemill.planning.requests import Goal, Length, Until, When, request, run_request
@@ -29,10 +28,10 @@ from tidemill.runtime.registry import (
     open_registry,
 )
 from tidemill.runtime.reports.overview import RunSummary, list_runs
-from tidemill.runtime.reports.results import Progress, RunResult, without_folder
+from tidemill.runtime.reports.results import Progress, RunResult
 from tidemill.runtime.reports.status import read_status
 from tidemill.runtime.spark.settings import require_same_meaning
-from tidemill.runtime.starts.starting import Starter, complete_run, release
+from tidemill.runtime.starts.starting import Starter, complete_run
 from tidemill.types import parse_duration
 
 if TYPE_CHECKING:
@@ -242,13 +241,18 @@ class Project:
         return self._order(run, stopping=True)
 
     def _order(self, run: str, **orders: bool) -> RunResult:
-        """Write orders for the driver of a run, which must have one, or a supervisor."""
-        record = self.registry.get(run)
-        path = self._folder(record.run).path
-        if not is_watched(path) and not is_held(path):
-            raise RunError(f"the run {record.run} is not running, it is {record.state}")
-        update_control(path, **orders)
-        return self.status(record.run)
+        from tidemill.runtime.driving.orders import order
+
+        return self.status(order(self.loaded, self.registry, run, **orders))
+
+    def rate(self, run: str, rows: int | None) -> RunResult:
+        """Let a run read at most so many rows per second from its next slice on; None: no limit.
+
+        The order holds until the next one, also when the run is resumed.
+        """
+        from tidemill.runtime.driving.orders import order_rate
+
+        return self.status(order_rate(self.loaded, self.registry, run, rows))
 
     def _folder(self, run: str) -> RunFolder:
         return RunFolder.of(self.loaded.home, run)
@@ -374,19 +378,22 @@ class Project:
 
     def cancel(self, run: str) -> RunResult:
         """End a run for good: only the current slice is still committed, and pins are removed."""
-        record = self.registry.get(run)
-        run, folder = record.run, self._folder(record.run)
-        if record.state in OVER:
-            raise RunError(f"the run {run} is {record.state} already")
-        if is_held(folder.path):
-            update_control(folder.path, cancelled=True)
-        elif folder.has_manifest():
-            release(open_catalog(self.loaded), folder.read_manifest())
-            self.registry.set_state(run, RunState.CANCELLED)
-        else:
-            self.registry.set_state(run, RunState.CANCELLED, "its folder is gone")
-            return without_folder(self.registry.get(run), self.registry.totals(run))
-        return self.status(run)
+        from tidemill.runtime.driving.orders import cancel
+
+        return self.status(cancel(self.loaded, self.registry, run))
+
+    def wait(
+        self,
+        run: str,
+        timeout: float | None = None,
+        *,
+        on_look: Callable[[], object] = lambda: None,
+    ) -> RunResult | None:
+        """Wait until a run ends; None if it goes on after ``timeout`` seconds."""
+        from tidemill.runtime.reports.awaiting import await_end
+
+        ended = await_end(self.loaded.home, self.registry, run, timeout, on_look)
+        return self.status(run) if ended else None
 
     def forget(self, *runs: str, **chosen: Any) -> list[Forgotten]:
         """Delete all that runs own: tags, shadows, their own late and dead tables, folder, entry.

@@ -133,7 +133,7 @@ def show_result(result: RunResult, out: Console | None = None) -> None:
     state += " already, nothing was done" if result.already_finished else ""
     named = "" if result.name is None else f" ({result.name})"
     head = f"[{color}]{state}[/]  run {result.run}{named}  {result.pipeline}"
-    out.print("  ".join(part for part in (head, _how_far(result), _pace(result)) if part))
+    out.print("  ".join(part for part in (head, how_far(result), pace(result)) if part))
     if result.params:
         out.print(f"  params  {escape(redact(show_params(result.params)))}")
     if result.phase is not None:
@@ -158,13 +158,14 @@ def show_result(result: RunResult, out: Console | None = None) -> None:
         out.print(f"  next: tidemill resume {result.run}")
 
 
-def _how_far(result: RunResult) -> str:
+def how_far(result: RunResult) -> str:
+    """The slices of a backfill that are done; of a live run the batches."""
     if result.phase is not None and result.phase.name == "live":
         return f"live, {result.totals.batches:,} batches"
     return f"slice {result.slices_done}/{result.slices}" if result.slices else ""
 
 
-def _pace(result: RunResult) -> str:
+def pace(result: RunResult) -> str:
     """How long it took so far, how fast it is, and how long it will take."""
     parts = [show_seconds(result.seconds)]
     if result.rate is not None:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tidemill.project import RunResult
 
 _EVERY = 1.0
-_GOING_ON = ("planned", "running", "paused")
+_GOING_ON = ("planned", "running", "pausing", "paused")
 
 
 def watch_status(look: Callable[[], RunResult]) -> None:

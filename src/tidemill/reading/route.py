@@ -83,7 +83,8 @@ class Route:
         known = self.decided_slices.after(start.frontier)
         if known is None:
             room = history.room(self.folder, self.source, start.frontier)
-            known = decide(self.placed(start), room, self.manifest.times.rate)
+            rate = read_control(self.folder).limit(self.manifest.times.rate)
+            known = decide(self.placed(start), room, rate)
             known = known and self.decided_slices.decide(start.frontier, known)
         return known or start
 

@@ -1,12 +1,13 @@
-"""The control file: the boundary released so far. Rate, pause and cancel are all this one value.
+"""The control file: the boundary released so far, and the orders to a run that is driven.
 
 The driver and the operator's commands write it, every source reads it before each slice.
-``None`` releases everything.
+``released=None`` releases everything.
 """
 
 from __future__ import annotations
 
 import fcntl
+import time
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,19 @@ class Control:
     stopping: bool = False
     steps_done: int = 0  # steps of a recovery that are behind all sources, and behind Spark
     grown: bool = False  # its driver left because records have new fields: another run goes on
+    rate: int | None = None  # ordered, rows per second; 0: no limit; None: the manifest's holds
+    yielding: int | None = None  # rows per second while another run is given way; None: no limit
+    held_at: int | None = field(default=None, compare=False)  # µs: when it was told to pause
+
+    def limit(self, planned: int | None) -> int | None:
+        """The rows per second that hold now, in history and live; None: no limit.
+
+        An order holds until the next one, also for later drivers of the run. Only without one does
+        ``planned``, which is the manifest's rate, hold. Giving way can only lower it.
+        """
+        ordered = planned if self.rate is None else self.rate
+        limits = [rate for rate in (ordered or None, self.yielding) if rate is not None]
+        return min(limits, default=None)
 
 
 def read_control(folder: Place) -> Control:
@@ -40,7 +54,11 @@ def update_control(folder: Path, **changes: Any) -> Control:
     """
     with (folder / CONTROL_LOCK).open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        control = replace(read_control(folder), **changes)
+        before = read_control(folder)
+        control = replace(before, **changes)
+        if control.paused != before.paused:
+            held_at = time.time_ns() // 1_000 if control.paused else None
+            control = replace(control, held_at=held_at)
         (Location.of(folder) / CONTROL).write_json(asdict(control))
     return control
 

@@ -62,6 +62,8 @@ class RunState(StrEnum):
 
 OVER = (RunState.FINISHED, RunState.CANCELLED)
 """States of a run that does not go on."""
+GOING_ON = (RunState.PLANNED, RunState.RUNNING, RunState.PAUSING, RunState.PAUSED)
+"""States of a run that is driven, or is about to be."""
 
 
 @dataclass(frozen=True)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import threading
 import time
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tidemill.planning.manifest import Manifest
-from tidemill.runfolder.control import read_control, update_control
+from tidemill.runfolder.control import Control, read_control, update_control
 from tidemill.runfolder.folder import RunFolder
 from tidemill.runfolder.offset_log import committed_entry, latest_entry, read_batch
 from tidemill.runfolder.phases import HistoryPhases, read_phases
@@ -17,16 +18,41 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming import StreamingQuery
 
 
-class Throttle:
-    """Releases planned slices of history one by one, to keep the run's ``rate`` (rows per second).
+@dataclass
+class Account:
+    """Rows that were read, and the time that a rate gave for them. A slice is due when they match.
 
-    A live source keeps the rate by itself: it limits the rows of its slices.
+    What was saved up counts only as long as the rate stays the same.
+    """
+
+    began: float
+    rows: float = 0
+    rate: int | None = None
+
+    def settle(self, now: float, rate: int | None) -> None:
+        """Another rate holds from now on: rows that had no time yet get it at the new rate."""
+        owed = 0.0 if self.rate is None else self.rows - (now - self.began) * self.rate
+        self.began, self.rows, self.rate = now, max(0.0, owed), rate
+
+    def is_due(self, now: float) -> bool:
+        """Whether the rows so far have had their time."""
+        return self.rate is None or now - self.began >= self.rows / self.rate
+
+
+class Throttle:
+    """Releases planned slices of history one by one, to keep the rate (rows per second) in force.
+
+    The rate may change while the run goes on (``Control.limit``): by an order, or because the run
+    gives way to another one. A live source keeps the rate by itself: it limits the rows of its
+    slices.
     """
 
     def __init__(self, folder: RunFolder, manifest: Manifest) -> None:
         """Start to count with this driver; rows that earlier drivers read do not count."""
         self.folder, self.manifest = folder, manifest
-        self._began, self._rows = time.monotonic(), 0
+        rate = read_control(folder.path).limit(manifest.times.rate)
+        self._account = Account(time.monotonic(), rate=rate)
+        self._counting = threading.Lock()
         entry = latest_entry(folder.checkpoint)
         self._at = entry.slowest() if entry else {}
 
@@ -36,27 +62,31 @@ class Throttle:
         The rows are added before the frontier moves, so that the driver's thread never releases a
         slice without having counted the rows before it.
         """
-        self._rows += rows
+        with self._counting:
+            self._account.rows += rows
         entry = read_batch(self.folder.checkpoint, batch)
         self._at = entry.slowest() if entry else self._at
 
     def look(self) -> None:
         """Release the next slice if it is due. The driver calls this often."""
-        if self.manifest.times.rate is None:
-            return
-        released = self._released(self.manifest.times.rate)
-        if read_control(self.folder.path).released != released:
+        control = read_control(self.folder.path)
+        rate, now = control.limit(self.manifest.times.rate), time.monotonic()
+        with self._counting:
+            if rate != self._account.rate or control.paused:
+                self._account.settle(now, rate)
+            is_due = self._account.is_due(now)
+        released = None if rate is None else self._released(control, is_due)
+        if control.released != released:
             update_control(self.folder.path, released=released)
 
-    def _released(self, rate: int) -> int | None:
+    def _released(self, control: Control, is_due: bool) -> int | None:
         """Where sources may read to: one slice further once the rows so far have had their time."""
         history = read_phases(self.folder.path, self.manifest)
         at = {name: self._at.get(name, history.frontiers(name)[0]) for name in history.seams()}
-        steps = self.manifest.times.steps[read_control(self.folder.path).steps_done :]
+        steps = self.manifest.times.steps[control.steps_done :]
         following = _following(history, at, steps[0] if steps else {})
         if not following and history.is_live and not steps:
             return None
-        is_due = time.monotonic() - self._began >= self._rows / rate
         return min(following.values()) if following and is_due else min(at.values())
 
 

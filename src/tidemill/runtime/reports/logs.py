@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tidemill.runfolder.driver_log import log_files
 from tidemill.runfolder.folder import RunFolder
-from tidemill.runtime.registry import Registry, RunState
+from tidemill.runtime.registry import GOING_ON, Registry
 from tidemill.runtime.reports.overview import latest_run, true_state
 
 _EVERY = 0.5
@@ -22,7 +22,7 @@ def read_log(
 
     def is_over() -> bool:
         state = true_state(home, registry.get(found)).state
-        return state not in (RunState.PLANNED, RunState.RUNNING, RunState.PAUSED)
+        return state not in GOING_ON
 
     return _lines(RunFolder.of(home, found).path, is_over if follow else None)
 
