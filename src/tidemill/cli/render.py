@@ -134,6 +134,8 @@ def show_result(result: RunResult, out: Console | None = None) -> None:
     named = "" if result.name is None else f" ({result.name})"
     head = f"[{color}]{state}[/]  run {result.run}{named}  {result.pipeline}"
     out.print("  ".join(part for part in (head, how_far(result), pace(result)) if part))
+    if result.waiting is not None:
+        out.print(f"  [yellow]waits: {escape(redact(result.waiting.sentence))}[/]")
     if result.params:
         out.print(f"  params  {escape(redact(show_params(result.params)))}")
     if result.phase is not None:

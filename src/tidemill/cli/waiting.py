@@ -27,8 +27,9 @@ def wait_for_end(project: Project, run: str, timeout: float | None) -> RunResult
 
 
 def _line(result: RunResult) -> str:
-    """One line: which run, its state, how far it is."""
+    """One line: which run, its state, how far it is, and why nothing moves, if nothing does."""
     from tidemill.cli.render import how_far, pace
 
-    parts = (f"run {result.run}", str(result.state), how_far(result), pace(result))
+    waits = None if result.waiting is None else result.waiting.text
+    parts = (f"run {result.run}", str(result.state), how_far(result), pace(result), waits)
     return "  ".join(part for part in parts if part)

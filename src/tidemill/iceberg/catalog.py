@@ -6,6 +6,7 @@ import contextlib
 from typing import TYPE_CHECKING
 
 from tidemill.errors import ConfigError, SourceError, nearest
+from tidemill.iceberg.outage import with_patience
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -57,7 +58,9 @@ def connect(name: str, properties: dict[str, str]) -> Catalog:
     from pyiceberg.catalog import load_catalog
 
     try:
-        return load_catalog(name, **properties)
+        catalog = load_catalog(name, **properties)
+        with_patience(catalog)
+        return catalog
     except Exception as error:
         raise ConfigError(
             f"the catalog cannot be opened: {error}",

@@ -135,6 +135,27 @@ def held_since(folder: Path) -> float | None:
         return None
 
 
+def owner(folder: Path) -> str:
+    """The process that took the run over last, as it wrote it down."""
+    try:
+        return (folder / LEASE).read_text("utf-8").split()[0]
+    except (OSError, IndexError):
+        return "unknown"
+
+
+def awaited_jvm(folder: Path) -> int | None:
+    """The JVM of an earlier driver that lives on, so that the one which holds the run waits."""
+    since = held_since(folder)
+    try:
+        written = (folder / JVM).stat().st_mtime
+        known = (Location.of(folder) / JVM).read_json()
+        if since is None or known is None or written >= since:
+            return None
+        return int(known["pid"]) if _lives(known["pid"], known["started"]) else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
 def record_jvm(folder: Path, pid: int) -> None:
     """Say which JVM works for this run, before it may write anything."""
     process = psutil.Process(pid)

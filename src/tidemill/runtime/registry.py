@@ -246,6 +246,21 @@ class Registry:
         )
         return (found[0][0], found[0][1]) if found else None
 
+    def last_rows(self, run: str) -> tuple[bool, int | None]:
+        """Whether the newest batch had no rows; and the frontier (µs) of the last one with rows.
+
+        None: of the batches that are kept none had rows.
+        """
+        found = self._execute(
+            "select batch, frontier, (select max(batch) from batches where run = ?) as newest"
+            " from batches where run = ? and on_time + late + dead > 0"
+            " order by batch desc limit 1",
+            *(run, run),
+        )
+        if not found:
+            return self.newest_batch(run) is not None, None
+        return found[0]["batch"] < found[0]["newest"], found[0]["frontier"]
+
     def hours(self, run: str, length: int, output: str) -> list[HourOfBatches]:
         """The counts of the batches that are kept, by stretches of this length of ingest time (µs).
 

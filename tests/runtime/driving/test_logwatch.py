@@ -64,8 +64,7 @@ def look(found: LogWatch) -> None:
     """One whole look, however long ago the last one was."""
     found._looked = -1e9
     found.look()
-    wait_for(found._looking.done)
-    found._looking.result()
+    wait_for(lambda: not found._beside.is_busy)
 
 
 def test_a_source_that_tells_of_its_log_is_not_asked_again(watch, tmp_path):
@@ -110,7 +109,7 @@ def test_a_log_that_is_away_is_told_of(watch, tmp_path):
     lag = read_lag(tmp_path, "plays")
     assert lag.waiting == "topic t: no broker" and lag.since is not None
     assert (lag.frontier, lag.rows) == (7, {"0": 5})
-    wait_for(found._looking.done)
+    wait_for(lambda: not found._beside.is_busy)
     asked = len(log.asked)
     look(found)
     assert read_lag(tmp_path, "plays") == lag  # not again so soon
@@ -123,5 +122,5 @@ def test_a_long_batch_or_a_topic_that_is_gone_is_not_a_log_that_is_away(watch, t
     lag = tell(tmp_path, 60)
     found.look()
     wait_for(lambda: log.looks > 0)
-    wait_for(found._looking.done)
+    wait_for(lambda: not found._beside.is_busy)
     assert read_lag(tmp_path, "plays") == lag

@@ -26,6 +26,8 @@ from tidemill.reading.slicing import Slicing
 from tidemill.rows.verdict import is_dead
 from tidemill.runfolder.folder import RunFolder
 from tidemill.runfolder.offset_log import entry_path, oldest_entry, read_batch
+from tidemill.runfolder.retrying import broken_off
+from tidemill.runtime.driving.beside import Breaker
 from tidemill.runtime.driving.rewind import require_same
 from tidemill.runtime.registry import BatchRecord
 from tidemill.runtime.starts.recovery import not_given_aside
@@ -68,6 +70,7 @@ class Committer:
             fold.gives for fold in manifest.code.folds.values()
         )
         self._positions: dict[tuple[str, str], int] = {}
+        self.breaker = Breaker()
 
     def commit(self, frame: DataFrame, batch: int) -> BatchRecord:
         """Run the batch and commit it everywhere. Every table is checked on its own."""
@@ -82,8 +85,10 @@ class Committer:
         counts, aside, sides = self._side(taken)
         stamp = self._stamp(batch, before, now)
         self._sync(batch, taken)
-        self._commit_outputs(Batch(stamp, before, now, sides), written)
-        self._commit_aside(aside, before, stamp)
+        given = Batch(stamp, before, now, sides)
+        self.breaker.run(
+            lambda: self._commit_all(given, written, aside), lambda: broken_off(self.folder.path)
+        )
         for piece in taken:
             start, end = piece.start.frontier, piece.end.frontier
             remove_side_files(self.folder.side, piece.source, start, end)
@@ -100,6 +105,13 @@ class Committer:
             seconds=time.monotonic() - began,
             clock=counts.clock,
         )
+
+    def _commit_all(
+        self, batch: Batch, written: Mapping[str, list[bytes]], aside: pa.Table | None
+    ) -> None:
+        """All that waits for places, and nothing that Spark does. It may be left half done."""
+        self._commit_outputs(batch, written)
+        self._commit_aside(aside, batch.before, batch.stamp)
 
     def _commit_outputs(self, batch: Batch, written: Mapping[str, list[bytes]]) -> None:
         """First the places without stamps, so that what they have is seldom written twice."""

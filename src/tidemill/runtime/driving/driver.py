@@ -21,6 +21,7 @@ from tidemill.runfolder.control import Control, read_control, update_control
 from tidemill.runfolder.folder import SPARK_LOG, RunFolder
 from tidemill.runfolder.lag import read_lag
 from tidemill.runfolder.offset_log import committed_entry, latest_entry
+from tidemill.runfolder.retrying import BrokenOffError
 from tidemill.runtime.driving.committer import Committer
 from tidemill.runtime.driving.growth import GrowthWatch
 from tidemill.runtime.driving.logwatch import LogWatch
@@ -172,7 +173,7 @@ class Driver:
             self._look_for_growth()
             leaving = self._ended.is_set() or self._is_told_to_end()
             if self.seam is not None and not leaving:
-                self.seam.look()  # it may wait for a catalog or a log
+                self.seam.look()
             self._hold(control)
             if leaving and waiter is None:
                 waiter = threading.Thread(target=self._until_idle, args=(query,), daemon=True)
@@ -219,6 +220,8 @@ class Driver:
         try:
             is_over = query.awaitTermination(_TICK)
         except StreamingQueryException as error:
+            if isinstance(self._failure, BrokenOffError):
+                self._interrupted.set()
             if self._interrupted.is_set():
                 return  # being interrupted is why it ended
             raise self._explain(error) from error
@@ -244,15 +247,22 @@ class Driver:
         return control.stopping or control.cancelled
 
     def _is_away(self) -> bool:
-        """Whether a log does not answer, as its source or the log watch last told."""
+        """Whether a log does not answer, as was last told, or a commit goes on, which may wait too.
+
+        A commit that does something is no reason to hurry: the watchdog sees it compute.
+        """
+        if self.committer.breaker.is_inside:
+            return True
         lags = (read_lag(self.folder.path, name) for name in self.manifest.sources)
         return any(lag and lag.waiting and lag.at >= self._clock for lag in lags)
 
     def _hurry(self, query: StreamingQuery, step: Step) -> None:
         """The watchdog's orders; a batch that is interrupted runs again when the run goes on."""
         if step is Step.INTERRUPT and not self._ended.is_set():
-            self._why_interrupted = self._failure
+            if not isinstance(self._failure, BrokenOffError):
+                self._why_interrupted = self._failure
             self._interrupted.set()
+            self.committer.breaker.break_off()
             is_done_within(0, partial(_stop, query))  # begun here, not waited for
         elif step is Step.KILL:
             self._is_overdue = True

@@ -27,6 +27,7 @@ from tidemill.runfolder.folder import SPARK_LOG, RunFolder
 from tidemill.runfolder.lease import hold_lease, is_watched, record_jvm
 from tidemill.runfolder.offset_log import committed_batches, has_log
 from tidemill.runfolder.phases import read_phases
+from tidemill.runfolder.retrying import clear_retry
 from tidemill.runtime.code.sameness import require_same
 from tidemill.runtime.driving.archive_commits import ArchiveCommitter
 from tidemill.runtime.driving.committer import Committer
@@ -39,7 +40,13 @@ from tidemill.runtime.driving.supervisor import STOPPING, on_signals
 from tidemill.runtime.driving.tablewatch import TableWatch
 from tidemill.runtime.registry import OVER, BatchRecord, Registry, RunState
 from tidemill.runtime.reports.judging import judge_end, watch_hours
-from tidemill.runtime.spark.session import build_session, end_jvm, run_settings, stop_session
+from tidemill.runtime.spark.session import (
+    build_session,
+    end_jvm,
+    is_done_within,
+    run_settings,
+    stop_session,
+)
 from tidemill.runtime.spark.settings import apply_settings, share_shuffles
 from tidemill.runtime.starts.standing import require_checkpoint
 from tidemill.runtime.starts.starting import release
@@ -47,6 +54,12 @@ from tidemill.types import from_micros, show_instant
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from tidemill.planning.manifest import Manifest
+
+
+_RELEASE = 30.0
+"""Seconds for the tags of a run that is over to be removed; 'tidemill forget' removes them, too."""
 
 
 def execute(
@@ -91,13 +104,21 @@ def execute(
                 raise
             raise failure from error
         lease.require()
-        if state in OVER:
-            release(open_catalog(loaded), manifest)
+        if state in OVER and not is_done_within(_RELEASE, partial(_release, loaded, manifest, log)):
+            log.write("the catalog does not answer: the tags of pinned snapshots stay")
         if state is RunState.STOPPED:
             update_control(folder.path, stopping=False)  # it has: who goes on was not told to
         log.write(f"{state} after {time.monotonic() - began:.1f} s")
         registry.set_state(manifest.run, state, seconds=time.monotonic() - began)
         return state
+
+
+def _release(loaded: LoadedConfig, manifest: Manifest, log: DriverLog) -> None:
+    """Let go of the pins of a run that is over. A catalog that is away must not undo its end."""
+    try:
+        release(open_catalog(loaded), manifest)
+    except Exception as error:
+        log.write(loaded.redact(f"the tags of pinned snapshots stay: {error}"))
 
 
 def _is_fresh(
@@ -135,8 +156,9 @@ def forget_orders(folder: RunFolder) -> None:
 
     The orders to pause and to stop a supervised run stay in force for its next driver.
     """
-    kept = {} if is_watched(folder.path) else {"stopping": False, "paused": False}
-    update_control(folder.path, cancelled=False, grown=False, **kept)
+    kept: dict[str, bool] = {} if is_watched(folder.path) else {"stopping": False, "paused": False}
+    update_control(folder.path, cancelled=False, grown=False, yielding=None, **kept)
+    clear_retry(folder.path)
 
 
 def _drive(

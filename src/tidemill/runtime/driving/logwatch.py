@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import time
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from functools import cached_property
 
@@ -14,6 +13,7 @@ from tidemill.errors import SourceError
 from tidemill.planning.manifest import Manifest
 from tidemill.runfolder.folder import RunFolder
 from tidemill.runfolder.lag import Lag, read_lag, write_times, write_waiting
+from tidemill.runtime.driving.beside import Beside
 from tidemill.types import SECOND
 
 _QUIET = 15
@@ -32,17 +32,21 @@ class LogWatch:
     def __init__(self, loaded: LoadedConfig, folder: RunFolder, manifest: Manifest) -> None:
         self.loaded, self.folder = loaded, folder
         self._pins = {name: pin for name, pin in manifest.sources.items() if pin.live is not None}
-        self._thread = ThreadPoolExecutor(1, "log-watch")  # it starts with the first look
-        self._looking: Future[None] | None = None
+        self._beside = Beside("log-watch")
         self._looked = -math.inf
 
     def look(self) -> None:
         """Called often by the driver, which does not wait for an answer."""
-        if not self._pins or (self._looking is not None and not self._looking.done()):
+        if not self._pins or self._beside.is_busy:
             return
         if time.monotonic() - self._looked >= _PAUSE:
             self._looked = time.monotonic()
-            self._looking = self._thread.submit(self._look)
+            self._beside.begin(self._look_all)
+
+    def _look_all(self) -> None:
+        """A note that cannot be made costs nothing but the note."""
+        with suppress(Exception):
+            self._look()
 
     def _look(self) -> None:
         for name in self._pins:

@@ -15,12 +15,14 @@ from tidemill.config.loader import LoadedConfig
 from tidemill.connectors.archives.opening import archive_of, keep_metadata, open_reader
 from tidemill.connectors.logs.contract import LogAway, home_of, open_log
 from tidemill.iceberg.catalog import open_catalog
+from tidemill.iceberg.outage import is_outage, one_line
 from tidemill.planning.manifest import HistoryPhase, Manifest, SourcePin
 from tidemill.planning.slices import cut_by_rows
 from tidemill.runfolder.folder import RunFolder
 from tidemill.runfolder.lag import write_waiting
 from tidemill.runfolder.offset_log import latest_entry, oldest_entry
 from tidemill.runfolder.phases import Extension, HistoryPhases, read_phases, write_phases
+from tidemill.runtime.driving.beside import Beside
 from tidemill.runtime.plans.liveplan import archive_progress
 from tidemill.types import from_micros
 
@@ -39,15 +41,26 @@ class SeamWatch:
         self.loaded, self.folder, self.manifest = loaded, folder, manifest
         self._history = read_phases(folder.path, manifest)
         self._looked = 0.0
+        self._beside = Beside("seam")
         self._released = False
 
     def look(self) -> None:
-        """Called often by the driver; cheap until there is something to decide."""
+        """Called often by the driver; never waits. What has failed is raised at the next look."""
         if self._released or time.monotonic() - self._looked < _PAUSE:
             return
-        self._looked = time.monotonic()
+        if not self._beside.is_busy:
+            self._looked = time.monotonic()
+            self._beside.begin(self._look)
+
+    def _look(self) -> None:
+        """It may wait for a catalog or a log, and the driver does not."""
         if self._history.is_live:
-            self._let_go()
+            try:
+                self._let_go()
+            except Exception as error:
+                if not is_outage(error):
+                    raise
+                _LOG.info("history stays pinned for now: %s", error)
             return
         entry = latest_entry(self.folder.checkpoint)
         if entry is None:
@@ -56,9 +69,12 @@ class SeamWatch:
         if all(reached.get(name, 0) >= seam for name, seam in self._history.seams().items()):
             try:
                 decided = self._decide(self._history)
-            except LogAway as away:
+            except Exception as error:
+                if not isinstance(error, LogAway) and not is_outage(error):
+                    raise
+                why = "" if isinstance(error, LogAway) else "the catalog does not answer: "
                 for name, frontier in reached.items():
-                    write_waiting(self.folder.path, name, frontier, str(away))
+                    write_waiting(self.folder.path, name, frontier, why + one_line(error))
                 return
             self._history = write_phases(self.folder.path, decided)
 

@@ -10,7 +10,7 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from tidemill.runfolder.folder import SPARK_COMMITS
+from tidemill.runfolder.folder import SPARK_COMMITS, SPARK_OFFSETS
 from tidemill.runfolder.lease import held_since, is_held
 from tidemill.runtime.registry import RunState
 
@@ -52,10 +52,30 @@ def seconds_left(progress: Progress, folder: RunFolder) -> float | None:
     return max(0.0, pace * left - (time.time() - ends[-1]))
 
 
+def begun_at(folder: RunFolder) -> float | None:
+    """When the last batch was begun."""
+    return max(_times(folder, SPARK_OFFSETS), default=None)
+
+
+def committed_at(folder: RunFolder) -> float | None:
+    """When the last batch was committed."""
+    return max(_commits(folder), default=None)
+
+
+def last_sign(folder: RunFolder) -> float | None:
+    """When a driver last showed that it was alive."""
+    signs = (held_since(folder.path), begun_at(folder), committed_at(folder))
+    return max((at for at in signs if at is not None), default=None)
+
+
 def _commits(folder: RunFolder) -> Iterator[float]:
     """When Spark noted the last batches as committed; it keeps some of them."""
+    return _times(folder, SPARK_COMMITS)
+
+
+def _times(folder: RunFolder, log: str) -> Iterator[float]:
     with suppress(OSError):
-        for path in (folder.checkpoint / SPARK_COMMITS).iterdir():
+        for path in (folder.checkpoint / log).iterdir():
             if path.name.isdecimal():
                 with suppress(OSError):  # Spark has just removed it
                     yield path.stat().st_mtime

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     import polars as pl
     import pyarrow as pa
 
+    from tidemill.runtime.reports.waiting import Waiting
+
 
 @dataclass(frozen=True, repr=False)
 class Progress:
@@ -149,6 +151,7 @@ class RunResult:
     params: dict[str, Any] = field(default_factory=dict)  # as JSON has them
     already_finished: bool = False  # before the command that asks for it, which did nothing
     range: TimeRange | None = None  # of the output; None: it was not given, or is not known
+    waiting: Waiting | None = None  # why nothing moves now, if nothing does
     left: float | None = None  # seconds that the planned slices of a running run will take
     read: Callable[[str | None, str | None], pa.Table] | None = field(default=None, compare=False)
 
@@ -235,6 +238,7 @@ class RunResult:
             "seconds": round(self.seconds, 3),
             "rows_per_second": None if self.rate is None else round(self.rate, 1),
             "seconds_left": None if self.left is None else round(self.left, 1),
+            "waiting": None if self.waiting is None else self.waiting.to_json(),
             "error": self.error,
             "expectations": [verdict.to_json() for verdict in self.expectations],
             "broken": len(self.broken),

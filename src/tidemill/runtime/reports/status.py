@@ -9,6 +9,7 @@ from tidemill.runtime.reports.judging import read_judgement, warnings_of, why_be
 from tidemill.runtime.reports.overview import latest_run, output_range, param_values, true_state
 from tidemill.runtime.reports.pace import seconds_left, spent_seconds
 from tidemill.runtime.reports.results import Progress, RunResult, read_phase, without_folder
+from tidemill.runtime.reports.waiting import Look, find_waiting
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -26,6 +27,7 @@ def read_status(loaded: LoadedConfig, registry: Registry, run: str | None) -> Ru
         return without_folder(record, totals)
     manifest = folder.read_manifest()
     progress = Progress(manifest, totals, None)
+    phase = read_phase(folder, manifest, totals)
     judged = read_judgement(folder, registry, manifest)
 
     def read(output: str | None, where: str | None) -> pa.Table:
@@ -46,7 +48,8 @@ def read_status(loaded: LoadedConfig, registry: Registry, run: str | None) -> Ru
         slices_done=progress.slices_done,
         seconds=spent_seconds(known, folder),
         error=record.error,
-        phase=read_phase(folder, manifest, totals),
+        phase=phase,
+        waiting=find_waiting(Look(registry, known, folder, manifest, progress, phase)),
         expectations=judged.verdicts,
         warnings=(
             *warnings_of(manifest, totals, judged.causes),

@@ -12,6 +12,7 @@ import contextlib
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tidemill.archive.missing_offsets import carried
@@ -26,6 +27,8 @@ from tidemill.connectors.sinks.iceberg.layout import fit_layout
 from tidemill.connectors.sinks.iceberg.snapshot_expiry import RUN_IN_SUMMARY, Wastebook, tidy
 from tidemill.connectors.sinks.stamp import BatchStamp, holds, is_repeat, read_stamp
 from tidemill.errors import SinkError
+from tidemill.iceberg.outage import is_outage, one_line
+from tidemill.runfolder.retrying import clear_retry, note_retry
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -51,6 +54,7 @@ class Known:
     at_start: BatchStamp | None = None  # its stamp of this run when the driver started
     written: TableMetadata | None = None  # the metadata that the files were written with
     waste: Wastebook | None = None  # which old files are to be deleted, and when
+    run: Path | None = None  # the run's folder, where a commit that is tried again is noted
 
 
 @dataclass(frozen=True)
@@ -81,20 +85,41 @@ def commit_files(
 
     if not files and followed is None:
         return False
-    known = known or Known()
+    known, why = known or Known(), "others keep writing"
     for _ in attempts(_TRIES):
-        table = catalog.load_table(name)
+        try:
+            table = catalog.load_table(name)
+        except Exception as error:
+            if not is_outage(error):
+                raise
+            why = f"the catalog does not answer: {one_line(error)}"
+            _note(known, name, why)
+            continue
         found = read_stamp(table.metadata.properties, stamp.run)
         if is_repeat(found, stamp, known.at_start, f"table {name}"):
-            return _settle(table, stamp, files)
+            return _done(known, _settle(table, stamp, files))
         table.metadata = fit_layout(table, files, known.written)
         if _try_commit(table, stamp, files, followed, known.waste):
-            return True
+            return _done(known, True)
+        why = "others keep writing"
     raise SinkError(
-        f"batch {stamp.batch} could not be committed in {_TRIES} tries: others keep writing",
+        f"batch {stamp.batch} could not be committed in {_TRIES} tries: {why}",
         where=f"table {name}",
-        fix="wait until the other writers are done, then 'tidemill resume'",
+        fix="wait until the catalog answers and other writers are done, then 'tidemill resume'",
     )
+
+
+def _note(known: Known, name: str, why: str) -> None:
+    _LOG.warning("the commit to %s is tried again: %s", name, why)
+    if known.run is not None:
+        note_retry(known.run, f"table {name}", why)
+
+
+def _done(known: Known, is_ours: bool) -> bool:
+    """A commit has an end: nothing is tried again any more."""
+    if known.run is not None:
+        clear_retry(known.run)
+    return is_ours
 
 
 def _try_commit(

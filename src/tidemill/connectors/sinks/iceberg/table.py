@@ -80,7 +80,7 @@ class IcebergTable(Sink):
         """Put these files into the table; an archive says how far it ``followed`` its log."""
         keep = self.run.loaded.config.keep_snapshots
         waste = Wastebook.of(self.run.loaded.home, self.place, self.run.run, keep)
-        known = Known(self.at_start, self.destination().metadata, waste)
+        known = Known(self.at_start, self.destination().metadata, waste, self.run.folder)
         return commit_files(self.run.catalog, self.place, stamp, files, followed, known=known)
 
     def discard(self, written: Sequence[bytes]) -> None:
