@@ -17,7 +17,7 @@ from tidemill.planning.plan import RunPlan
 from tidemill.planning.requests import Goal, Length, Until, When, request, run_request
 from tidemill.runfolder.control import read_control, update_control
 from tidemill.runfolder.folder import RunFolder
-from tidemill.runfolder.lease import hold_lease, hold_watch, is_held, is_watched
+from tidemill.runfolder.lease import is_held, is_watched
 from tidemill.runtime.code.binding import require_same_params
 from tidemill.runtime.plans.planner import make_plan
 from tidemill.runtime.registry import (
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from tidemill.runtime.reports.late import LateReport
     from tidemill.runtime.reports.rows import PlaceRows
     from tidemill.runtime.reports.states import RunStates, StateSummary
+    from tidemill.runtime.starts.again import Retried
 
 
 class Project:
@@ -110,6 +111,17 @@ class Project:
         If a step fails, the steps before it are undone.
         """
         return self._starter.prepare(plan, name)
+
+    def prepare_retry(
+        self, run: str, *, spark: SparkSession | None = None, append: bool = False
+    ) -> Retried:
+        """Prepare a backfill again that failed or was cancelled, under a new id, for `resume`.
+
+        It has the same manifest (pins, range, parameters), or it says why it was planned anew.
+        """
+        from tidemill.runtime.starts.again import prepare_again
+
+        return prepare_again(self.loaded, run, spark, append=append)
 
     @property
     def _starter(self) -> Starter:
@@ -257,21 +269,11 @@ class Project:
     def _folder(self, run: str) -> RunFolder:
         return RunFolder.of(self.loaded.home, run)
 
-    @contextlib.contextmanager
-    def supervised(self, run: str) -> Iterator[Callable[[], bool]]:
+    def supervised(self, run: str) -> contextlib.AbstractContextManager[Callable[[], bool]]:
         """Lock a run for a supervisor; yields a function that says whether somebody ended it."""
-        folder = self._folder(run)
+        from tidemill.runtime.driving.orders import supervised
 
-        def is_over() -> bool:
-            is_cancelled = self.registry.get(run).state is RunState.CANCELLED
-            return is_cancelled or read_control(folder.path).stopping
-
-        with hold_watch(folder.path, run):
-            update_control(folder.path, stopping=False, paused=False)
-            yield is_over
-            record = self.status(run)
-            if record.state is RunState.FAILED and is_over():
-                self.registry.set_state(run, RunState.STOPPED, record.error)
+        return supervised(self.loaded, self.registry, run)
 
     def resume(
         self,
@@ -357,17 +359,9 @@ class Project:
 
         Without a batch: to the last one with complete state. Tables keep their rows.
         """
-        from tidemill.runtime.driving.rewind import rewind
+        from tidemill.runtime.driving.orders import rewind_run
 
-        record = self.registry.get(run)
-        folder = self._folder(record.run)
-        manifest = folder.read_manifest()
-        if record.state in OVER:
-            raise RunError(f"the run {record.run} is {record.state}: there is nothing to repeat")
-        with hold_lease(folder.path, record.run):
-            found = rewind(folder, manifest, batch)
-            self.registry.set_state(record.run, RunState.STOPPED)
-        return found
+        return rewind_run(self.loaded, self.registry, run, batch)
 
     def pause(self, run: str) -> RunResult:
         """Pause a running run after its current slice; its driver keeps running.

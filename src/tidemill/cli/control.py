@@ -4,12 +4,24 @@ from __future__ import annotations
 
 import sys
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 
-from tidemill.cli.options import LENGTH, common, finish, open_project, print_json, run_argument
+from tidemill.cli.driving import show_run
+from tidemill.cli.options import (
+    LENGTH,
+    append_option,
+    common,
+    finish,
+    open_project,
+    print_json,
+    redact,
+    run_argument,
+    show_progress,
+)
 from tidemill.errors import ExitCode
 from tidemill.types import show_seconds
 
@@ -84,3 +96,29 @@ def wait(run: str, timeout: timedelta | None, config: Path, as_json: bool) -> No
         waited = show_seconds(seconds or 0)
         click.echo(f"run {status.run} is still {status.state} after {waited}", err=True)
     sys.exit(ExitCode.TIMEOUT)
+
+
+@click.command()
+@run_argument
+@append_option
+@common
+def retry(run: str, append: bool | None, config: Path, as_json: bool) -> None:
+    r"""Compute a backfill again that failed or was cancelled, as a new run, from the beginning.
+
+    The new run has the same range, parameters and options, and reads the same snapshots. If a
+    snapshot has expired, or the code does something else now (it was corrected), the range is
+    planned anew, and the reason is said. The old run stays until 'tidemill forget RUN'; its name
+    goes to the new one. To go on where a failed run was, use 'tidemill resume RUN'.
+
+    \b
+    tidemill retry 20260101_120000_ab12
+    tidemill retry nightly --json
+    """
+    project = open_project(str(config))
+    made = project.prepare_retry(run, append=bool(append))
+    show_run(made.manifest, as_json)
+    how = (
+        "reads what it had pinned" if made.replanned is None else f"planned anew: {made.replanned}"
+    )
+    click.echo(redact(f"again, as the run {made.of}; {how}"), err=True)
+    show_progress(partial(project.resume, made.manifest.run), as_json)

@@ -12,7 +12,7 @@ import click
 
 from tidemill import __version__
 from tidemill.cli.archive import archive
-from tidemill.cli.control import rate, wait
+from tidemill.cli.control import rate, retry, wait
 from tidemill.cli.driving import backfill, plan, resume, run, stop
 from tidemill.cli.forget import forget
 from tidemill.cli.looking import logs, show
@@ -108,7 +108,7 @@ for command in (
     *(init, doctor, schema, completion),
     *(plan, backfill, run, resume),
     *(runs, status, stop, pause, cancel, rewind, forget),
-    *(rate, wait),
+    *(rate, wait, retry),
     *(show, logs, late, state, archive),
 ):
     cli.add_command(command)

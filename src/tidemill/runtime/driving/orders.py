@@ -6,18 +6,23 @@ every source reads it before each slice, so an order acts within one slice.
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from tidemill.errors import RequestError, RunError
 from tidemill.iceberg.catalog import open_catalog
-from tidemill.runfolder.control import update_control
+from tidemill.runfolder.control import read_control, update_control
 from tidemill.runfolder.folder import RunFolder
-from tidemill.runfolder.lease import is_held, is_watched
+from tidemill.runfolder.lease import hold_lease, hold_watch, is_held, is_watched
 from tidemill.runtime.registry import OVER, RunState
+from tidemill.runtime.reports.overview import true_state
 from tidemill.runtime.starts.starting import release
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
     from tidemill.config.loader import LoadedConfig
+    from tidemill.runtime.driving.rewind import Rewound
     from tidemill.runtime.registry import Registry
 
 
@@ -48,6 +53,38 @@ def order_rate(loaded: LoadedConfig, registry: Registry, run: str, rate: int | N
     folder.read_manifest()  # says what to do if the folder is gone
     update_control(folder.path, rate=rate or 0)
     return record.run
+
+
+@contextmanager
+def supervised(loaded: LoadedConfig, registry: Registry, run: str) -> Iterator[Callable[[], bool]]:
+    """Lock a run for a supervisor; yields a function that says whether somebody ended it."""
+    folder = RunFolder.of(loaded.home, run)
+
+    def is_over() -> bool:
+        is_cancelled = registry.get(run).state is RunState.CANCELLED
+        return is_cancelled or read_control(folder.path).stopping
+
+    with hold_watch(folder.path, run):
+        update_control(folder.path, stopping=False, paused=False)
+        yield is_over
+        record = true_state(loaded.home, registry.get(run))
+        if record.state is RunState.FAILED and is_over():
+            registry.set_state(run, RunState.STOPPED, record.error)
+
+
+def rewind_run(loaded: LoadedConfig, registry: Registry, run: str, batch: int | None) -> Rewound:
+    """Take a run without a driver back to a batch; nobody may begin to drive it meanwhile."""
+    from tidemill.runtime.driving.rewind import rewind
+
+    record = registry.get(run)
+    folder = RunFolder.of(loaded.home, record.run)
+    manifest = folder.read_manifest()
+    if record.state in OVER:
+        raise RunError(f"the run {record.run} is {record.state}: there is nothing to repeat")
+    with hold_lease(folder.path, record.run):
+        found = rewind(folder, manifest, batch)
+        registry.set_state(record.run, RunState.STOPPED)
+    return found
 
 
 def cancel(loaded: LoadedConfig, registry: Registry, run: str) -> str:
