@@ -94,6 +94,7 @@ def plan(pipeline: str, every: bool, config: Path, as_json: bool, **options: Any
 @pipeline_argument
 @range_options(open_end=False)
 @click.option("--rate", type=int, metavar="ROWS", help="At most this many rows per second.")
+@click.option("--yield-to", metavar="RUN", help="Slow down while the lag of this live run grows.")
 @click.option("--into", metavar="TABLE", help="Write here, not into a shadow; or into this topic.")
 @append_option
 @name_option

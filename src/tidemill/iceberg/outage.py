@@ -31,8 +31,11 @@ def is_outage(error: BaseException) -> bool:
 
 def one_line(error: BaseException) -> str:
     """The beginning of an error's text, for a sentence."""
-    lines = str(error).strip().splitlines() or [type(error).__name__]
-    return lines[0][:300]
+    text = str(error).strip()
+    for words in ("Connection refused", "timed out", "Connection reset"):
+        if words.casefold() in text.casefold():
+            return words.lower()
+    return (text.splitlines() or [type(error).__name__])[0][:300]
 
 
 def with_patience(catalog: Any) -> None:

@@ -46,6 +46,7 @@ class RunRequest:
     live: Beginning | None = None  # where a live run begins; None: a backfill
     trigger: timedelta | None = None
     append: bool = False  # write into a table that has rows of this range, or a live writer
+    yield_to: str | None = None  # the live run, by name or id, to which a backfill gives way
     params: tuple[tuple[str, Any], ...] = ()  # values of parameters, before those of the YAML
 
 

@@ -19,10 +19,12 @@ from tidemill.types import (
 When = datetime | str
 Length = timedelta | str
 RUN_OPTIONS = tuple(
-    field.name for field in fields(RunRequest) if field.name not in ("pipeline", "range", "live")
+    field.name
+    for field in fields(RunRequest)
+    if field.name not in ("pipeline", "range", "live", "yield_to")
 )
 """The options of a live run by their names in Python."""
-BACKFILL_OPTIONS = tuple(name for name in RUN_OPTIONS if name != "trigger")
+BACKFILL_OPTIONS = (*(name for name in RUN_OPTIONS if name != "trigger"), "yield_to")
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """What a user's own callbacks may do to a run: nothing but end it, with their reason."""
 
 import errno
+import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from tidemill.errors import RunError
 from tidemill.planning.manifest import Manifest
 from tidemill.project import Progress, Project
+from tidemill.runfolder.control import read_control
 from tidemill.runtime.driving.driver import Driver
 from tidemill.testing import MemoryLog, make_project
 
@@ -90,3 +92,24 @@ def test_a_full_disk_beside_the_query_is_told_as_what_it_is(
     assert caught.value.where == "control.json.tmp"
     assert "tidemill resume" in (caught.value.fix or "")
     assert project.resume(project.runs()[0].run, spark=spark).totals.out == 600
+
+
+def test_a_rate_that_changes_in_the_middle_changes_no_row(
+    project: Project, spark: SparkSession
+) -> None:
+    """120 rows a slice: each order says when the next slice is read, and nothing else."""
+    name, waited = next(iter(project.config.pipelines)), list[float]()
+    rates: list[int | None] = [120, 240, None, 120]
+    began = [time.monotonic()]
+
+    def change(progress: Progress) -> None:
+        waited.append(time.monotonic() - began[0])
+        began[0] = time.monotonic()
+        if rates:
+            project.rate(progress.manifest.run, rates.pop(0))
+
+    done = project.backfill(name, on_progress=change, spark=spark, **RANGE)  # type: ignore[arg-type]
+    assert (done.state, done.totals.read, done.totals.out) == ("finished", 600, 600)
+    assert sorted(done.to_arrow().column("key").to_pylist()) == list(range(600))
+    assert waited[2] >= 0.4, "120 rows at 240 a second, less the time since they were read"
+    assert read_control(project._folder(done.run).path).rate == 120

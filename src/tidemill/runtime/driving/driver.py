@@ -21,7 +21,7 @@ from tidemill.runfolder.control import Control, read_control, update_control
 from tidemill.runfolder.folder import SPARK_LOG, RunFolder
 from tidemill.runfolder.lag import read_lag
 from tidemill.runfolder.offset_log import committed_entry, latest_entry
-from tidemill.runfolder.retrying import BrokenOffError
+from tidemill.runfolder.retrying import BrokenOffError, broken_off
 from tidemill.runtime.driving.committer import Committer
 from tidemill.runtime.driving.growth import GrowthWatch
 from tidemill.runtime.driving.logwatch import LogWatch
@@ -30,6 +30,7 @@ from tidemill.runtime.driving.rewind import prepare_start
 from tidemill.runtime.driving.seam import SeamWatch
 from tidemill.runtime.driving.tablewatch import TableWatch
 from tidemill.runtime.driving.watchdog import Patience, Step, Watchdog, WorkMeter
+from tidemill.runtime.driving.yielding import YieldWatch
 from tidemill.runtime.registry import BatchRecord, Registry, RunState
 from tidemill.runtime.spark.session import is_done_within
 from tidemill.runtime.spark.user_errors import find_user_error
@@ -67,6 +68,7 @@ class Driver:
     logs: LogWatch | None = None
     growth: GrowthWatch | None = None
     tables: TableWatch | None = None
+    yielding: YieldWatch | None = None
     end_jvm: Callable[[], None] = lambda: None
     patience: Patience = field(default_factory=Patience)
     base: Path = Path("/nowhere")  # the project's folder, in which the user's code is
@@ -155,7 +157,8 @@ class Driver:
                 fix=f"correct it, then 'tidemill resume {self.manifest.run}'",
             ) from error
         if self.tables is not None:
-            self.tables.look(batch)
+            look, run = partial(self.tables.look, batch), self.folder.path
+            self.committer.breaker.run(look, lambda: broken_off(run))
         if record.frontier >= FOREVER_MICROS:
             self._ended.set()
 
@@ -164,6 +167,8 @@ class Driver:
         while True:
             self._await(query)
             control = read_control(self.folder.path)
+            if self.yielding is not None:
+                self.yielding.look()
             self._throttle.look()
             self._steps.look(query)
             if self.logs is not None:

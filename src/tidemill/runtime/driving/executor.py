@@ -38,6 +38,7 @@ from tidemill.runtime.driving.logwatch import LogWatch
 from tidemill.runtime.driving.seam import SeamWatch
 from tidemill.runtime.driving.supervisor import STOPPING, on_signals
 from tidemill.runtime.driving.tablewatch import TableWatch
+from tidemill.runtime.driving.yielding import YieldWatch
 from tidemill.runtime.registry import OVER, BatchRecord, Registry, RunState
 from tidemill.runtime.reports.judging import judge_end, watch_hours
 from tidemill.runtime.spark.session import (
@@ -60,6 +61,8 @@ if TYPE_CHECKING:
 
 _RELEASE = 30.0
 """Seconds for the tags of a run that is over to be removed; 'tidemill forget' removes them, too."""
+_COURTESY = 5.0
+"""Seconds for the judgement of a live run that is stopped; `status` judges it again."""
 
 
 def execute(
@@ -81,8 +84,11 @@ def execute(
             work = Work(loaded, manifest, folder)
             watched = watch_hours(registry, manifest, _logged(log, on_batch))
             state = _drive(work, registry, watched, spark, goal or Goal())
-            if state is RunState.FINISHED or not manifest.times.ends:
+            if state is RunState.FINISHED:
                 judge_end(loaded, folder, registry, manifest)
+            elif not manifest.times.ends:  # a stop does not wait for a catalog, nor fail by it
+                judge = partial(judge_end, loaded, folder, registry, manifest)
+                is_done_within(_COURTESY, judge)
         except BaseException as error:
             lease.require()  # a driver that slept while another one went on changes nothing
             failure = error
@@ -218,6 +224,8 @@ def _drive(
             manifest, work.folder, registry, committer, on_batch, goal, seam, logs, growth
         )
         driver.tables = TableWatch(work) if manifest.tables else None
+        if manifest.times.yields_to is not None:
+            driver.yielding = YieldWatch(work.loaded.home, work.folder, registry, manifest)
         driver.base = work.loaded.base
         if given is None:
             driver.end_jvm = partial(end_jvm, spark)

@@ -153,3 +153,14 @@ def _require_never_begun(record: RunRecord) -> None:
         f"it; 'tidemill cancel {record.run}' gives it up; --append runs beside it",
         run=record.run,
     )
+
+
+def require_live(home: Path, run: str) -> None:
+    """Refuse to give way to what is no live run. It need not run now: it may later."""
+    record = open_registry(home).get(run)
+    manifest = find_manifest(home, record.run)
+    if manifest is not None and manifest.times.ends:
+        raise PlanError(
+            f"--yield-to: the run {record.run} is a backfill, which has no lag to give way to",
+            fix="name a live run or an archive run, best by its --name",
+        )

@@ -33,6 +33,7 @@ from tidemill.runtime.starts.archive_run import (
 from tidemill.runtime.starts.guards import (
     not_written,
     one_start_at_a_time,
+    require_live,
     require_only_live_run,
     require_place,
 )
@@ -72,6 +73,8 @@ class Starter:
         made = pipeline_manifest(self.loaded, plan, new_run_id(plan.created), local_cores())
         made = made.begun_as(name, asked_of(plan.request))
         with one_start_at_a_time(self.loaded.home):
+            if plan.request.yield_to is not None:
+                require_live(self.loaded.home, plan.request.yield_to)
             require_place(self._sink_run(made, open_catalog(self.loaded)), plan.request)
             write_run(self.loaded, made)
         return made
