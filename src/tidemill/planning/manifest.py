@@ -138,6 +138,11 @@ class RunTimes(JsonValue):
     misalignment: int = 0  # a source may run so far ahead of another; 0: boundaries see to it
     steps: tuple[dict[str, int], ...] = ()  # frontiers at which sources wait for one another
     rate: int | None = None  # rows per second, at most
+    settles: dict[str, int] = field(default_factory=dict)
+    """By output of a live run: so long (µs) after a time of it no row of that time comes any more.
+
+    It counts from the watermark. An output of which it is not known is left out.
+    """
 
     @property
     def frontiers(self) -> tuple[int, ...]:

@@ -38,7 +38,7 @@ from tidemill.runtime.driving.seam import SeamWatch
 from tidemill.runtime.driving.supervisor import STOPPING, on_signals
 from tidemill.runtime.driving.tablewatch import TableWatch
 from tidemill.runtime.registry import OVER, BatchRecord, Registry, RunState
-from tidemill.runtime.reports.judging import judge_end, watch_hours
+from tidemill.runtime.reports.judging import HourWatch, judge_end
 from tidemill.runtime.spark.session import build_session, end_jvm, run_settings, stop_session
 from tidemill.runtime.spark.settings import apply_settings, share_shuffles
 from tidemill.runtime.starts.standing import require_checkpoint
@@ -66,8 +66,9 @@ def execute(
         log.write(f"driver {os.getpid()} drives the run {manifest.run} of {manifest.pipeline}")
         try:
             work = Work(loaded, manifest, folder)
-            watched = watch_hours(registry, manifest, _logged(log, on_batch))
+            watched = HourWatch(loaded, folder, registry, _logged(log, on_batch))
             state = _drive(work, registry, watched, spark, goal or Goal())
+            watched.end()
             if state is RunState.FINISHED or not manifest.times.ends:
                 judge_end(loaded, folder, registry, manifest)
         except BaseException as error:

@@ -38,7 +38,7 @@ from tidemill.runtime.code.cache import KnownCode, digest, recall, remember
 from tidemill.runtime.code.loading import fingerprint, load_pipeline
 from tidemill.runtime.code.lookout import Looked, Seen, watching
 from tidemill.runtime.plans.backfillplan import BackfillSteps
-from tidemill.runtime.plans.expecting import expectation_risks, find_checks
+from tidemill.runtime.plans.expecting import expectation_risks, find_checks, find_settling
 from tidemill.runtime.plans.pinning import check_columns, snapshot_ages
 from tidemill.runtime.plans.tables import OpenTable, open_tables
 from tidemill.runtime.spark.settings import local_cores
@@ -102,6 +102,7 @@ def make_plan(
     warm_up = config.warm_up if request.warm_up is None else request.warm_up
     look_ahead = config.look_ahead if request.look_ahead is None else request.look_ahead
     margins = steps.margins(facts, warm_up, look_ahead)
+    settles = find_settling(facts, config, look_ahead) if request.live is not None else {}
     narrowed = {
         name: replace(pin, rows=replace(pin.rows, columns=facts.columns[name]))
         for name, pin in opened.pins.items()
@@ -121,7 +122,7 @@ def make_plan(
         *_differences(opened, pins, read),
         *expiry_risks(pins, snapshot_ages(catalog, pins, now)),
         *steps.risks(pins),
-        *expectation_risks(expect, config, request.live is None),
+        *expectation_risks(expect, config, request.live is None, settles),
         *(risk for name, sink in config.sinks.items() for risk in sink.risks(name)),
         *table_risks({name: table.pin for name, table in tables.items()}, request.live is not None),
         *sharing_risks(shared_sinks(loaded.config.pipelines, request.pipeline)),
@@ -145,6 +146,7 @@ def make_plan(
         advice=tuple(advise(boundaries, extents, setting)) if setting else (),
         lateness={name: describe_lateness(pins[name], statistics[name]) for name in pins},
         expect=expect,
+        settles=settles,
         params=params,
         tables={name: table.pin for name, table in tables.items()},
     )
