@@ -249,7 +249,7 @@ def test_the_rows_of_a_live_run_are_judged_when_their_hour_is_complete(stage, ca
             assert not caplog.records
         live.batch(76)  # Spark's own operators follow the batch before
         live.batch(77)
-    span = "2025-12-31T23:00Z to 2026-01-01T01:00Z"
+    span = "2026-01-01T00:00Z to 2026-01-01T01:00Z"
     assert [record.getMessage() for record in caplog.records] == [
         f"expectation broken: output: not_null name: 1 of 2 rows have no value, {span}",
         "expectation broken: output: where id > 0 and name != 'x': 1 of 2 rows do not meet it, "
