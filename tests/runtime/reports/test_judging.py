@@ -2,24 +2,30 @@
 
 import json
 import logging
+import re
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from unittest import mock
 
 import pyarrow as pa
 import pytest
+import yaml
 
 from tests.cli.stage import T0, TIME, Stage, late_row
+from tests.connectors.archives.archives import pin_of
+from tests.manifests import change
 from tidemill.config.pins import About, Check
 from tidemill.connectors.sinks.contract import SinkRun, open_sinks
 from tidemill.connectors.sinks.iceberg.section import table_pin
 from tidemill.connectors.sinks.iceberg.tables import ensure_table
 from tidemill.iceberg.catalog import open_catalog
 from tidemill.planning.judging.hourly import HOUR
+from tidemill.planning.manifest import LivePin, SourceTimes
+from tidemill.project import load
 from tidemill.runtime.registry import BatchRecord, RunState
 from tidemill.runtime.reports.judging import HourWatch, Judgement, judge_end, read_judgement
 from tidemill.runtime.reports.violations import find_violations
-from tidemill.types import FOREVER_MICROS, to_micros
+from tidemill.types import FOREVER_MICROS, SECOND, to_micros
 
 SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string()), ("at", TIME)])
 SPARK = json.dumps(
@@ -159,6 +165,33 @@ def test_a_few_late_rows_are_no_warning_and_leave_no_file(stage):
     judge_end(stage.project.loaded, folder, stage.project.registry, folder.read_manifest())
     assert stage.project.status("r1").warnings == ()
     assert not list(folder.path.glob("judgement*"))
+
+
+def test_rows_that_came_behind_the_clock_name_the_slack_that_they_needed(stage):
+    """Of a tail, from the last appends; `plan` says it before, `status` of a run that saw some."""
+    path = stage.project.loaded.path
+    told = yaml.safe_load(path.read_text())
+    told["streams"]["plays"]["live"] = {"type": "iceberg", "slack": "1 s"}
+    path.write_text(yaml.safe_dump(told))
+    catalog, now = open_catalog(stage.project.loaded), datetime.now(UTC)
+    table = catalog.load_table("logs.plays")
+    stamped = [{"key": 1, "event_ts": now, "ingest_ts": now - timedelta(seconds=4)}]
+    table.append(pa.Table.from_pylist(stamped, schema=table.schema().as_arrow()))
+    folder = stage.run("r1")
+    live = LivePin("iceberg", "logs.plays", slack=SECOND, max_rows=9, trigger=0)
+    pin = replace(pin_of(table), stream="plays", live=live)
+    pin = replace(pin, times=SourceTimes("event_ts", "ingest_ts"))
+    manifest = change(folder.read_manifest(), sources={"plays": pin}, ends=False)
+    (folder.path / "manifest.json").write_text(manifest.to_json())
+    project = load(path)
+    assert project.status("r1").warnings == ()
+    record = BatchRecord(1, 2, 0, 10, 3, 0, 0, 0, 0.0, clock=3)
+    stage.project.registry.record_batch("r1", record)
+    (warning,) = project.status("r1").warnings
+    assert warning.startswith("plays: rows of logs.plays became readable up to ")
+    slack = re.search(r"slack: (\d+)s}$", warning)
+    assert slack is not None and int(slack[1]) in (5, 6, 7)
+    assert warning in stage.cli("status", "r1").out.replace("\n", " ")
 
 
 def test_nearly_all_dead_is_not_quiet(stage):
