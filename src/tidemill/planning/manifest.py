@@ -204,6 +204,7 @@ class Manifest(JsonValue):
     code: CodePin = field(default_factory=CodePin)
     expect: tuple[Check, ...] = ()
     tables: dict[str, TablePin] = field(default_factory=dict)
+    risks: tuple[str, ...] = ()  # what the plan warned of
     version: Literal[2] = VERSION
 
     @property

@@ -70,6 +70,7 @@ def pipeline_manifest(loaded: LoadedConfig, plan: RunPlan, run: str, cores: int)
         ),
         expect=plan.expect,
         tables=plan.tables,
+        risks=plan.risks,
     )
 
 
