@@ -193,9 +193,11 @@ def plan_of(workshop: Shop, made: str, *edits: tuple[str, str]) -> tuple[str, Ou
 def test_what_depends_on_arrival_the_clock_or_the_cut(workshop: Shop, made):
     names, advice = REFUSED[made]
     pipeline, found = plan_of(workshop, made)
+    lines = (workshop.folder / "pipelines.py").read_text("utf-8").splitlines()
+    line = 15 if "static" in made else 1 + lines.index(f"    return {made}")
     found.refuses(
-        f"pipeline {pipeline}: the pipeline uses {names}, which can give other rows in a backfill "
-        f"than live\n  fix: {names.split(',')[0]}: {advice}; or accept it: allow: [{names}]"
+        f"pipeline {pipeline} (pipelines.py:{line}): the pipeline uses {names}, which can give "
+        f"other rows in a backfill than live\n  fix: {names.split(',')[0]}: {advice}; or accept it: allow: [{names}]"
     )
 
 
@@ -279,6 +281,15 @@ def test_sql_that_is_wrong(workshop: Shop):
     }.items():
         pipeline, found = plan_of(workshop, "None", (ENTRY, f"    sql: {sql}\n"))
         found.refuses(f"pipeline {pipeline}: {text}\n  fix: correct the pipeline")
+
+
+def test_sql_that_depends_on_the_order_of_arrival(workshop: Shop):
+    """The line is that of the SQL, too."""
+    select = "select window(event_ts, '1 hour').start as t, key,"
+    text = f"sql: |\n      {select}\n        first(amount) as v\n      from plays\n"
+    text += "      group by window(event_ts, '1 hour'), key\n"
+    pipeline, found = plan_of(workshop, "None", (ENTRY, f"    {text}"))
+    assert found.err.startswith(f"error: pipeline {pipeline} (sql:2): the pipeline uses first, ")
 
 
 def test_what_spark_cannot_stream(workshop: Shop):

@@ -206,7 +206,7 @@ def announce(project: Project, manifest: Manifest, as_json: bool) -> None:
     Those of a pipeline are its plan's; an archive run has no plan, so its logs are asked.
     """
     show_run(manifest, as_json)
-    for risk in manifest.risks if manifest.code.is_there else project.log_risks(manifest):
+    for risk in manifest.identity.risks if manifest.code.is_there else project.log_risks(manifest):
         click.echo(f"risk: {redact(risk)}", err=True)
 
 

@@ -126,6 +126,7 @@ class RunIdentity(JsonValue):
     name: str | None = None  # by which the run was begun; the registry says whose it is now
     asked: dict[str, Any] = field(default_factory=dict)  # with which options; {}: not known
     recovers: str = ""  # the lost run that this one goes on for
+    risks: tuple[str, ...] = ()  # what its plan warned of
 
 
 @dataclass(frozen=True)
@@ -204,7 +205,6 @@ class Manifest(JsonValue):
     code: CodePin = field(default_factory=CodePin)
     expect: tuple[Check, ...] = ()
     tables: dict[str, TablePin] = field(default_factory=dict)
-    risks: tuple[str, ...] = ()  # what the plan warned of
     version: Literal[2] = VERSION
 
     @property

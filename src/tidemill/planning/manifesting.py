@@ -42,7 +42,9 @@ def pipeline_manifest(loaded: LoadedConfig, plan: RunPlan, run: str, cores: int)
     }
     first = next(iter(sinks.values())).table or _beside_pipeline(request, shadow)
     return Manifest(
-        identity=RunIdentity(run, request.pipeline, _mode(request), to_micros(plan.created)),
+        identity=RunIdentity(
+            run, request.pipeline, _mode(request), to_micros(plan.created), risks=plan.risks
+        ),
         times=RunTimes(
             output=(to_micros(request.range.start), to_micros(request.range.end)),
             boundaries=plan.boundaries,
@@ -70,7 +72,6 @@ def pipeline_manifest(loaded: LoadedConfig, plan: RunPlan, run: str, cores: int)
         ),
         expect=plan.expect,
         tables=plan.tables,
-        risks=plan.risks,
     )
 
 

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -35,6 +36,7 @@ from tidemill.planning.slices import advise, cut_by_rows, cut_by_width
 from tidemill.planning.statistics import Extent, SourceStatistics
 from tidemill.runtime.code.binding import GivenParams
 from tidemill.runtime.code.cache import KnownCode, digest, recall, remember
+from tidemill.runtime.code.calls import find_uses
 from tidemill.runtime.code.loading import fingerprint, load_pipeline
 from tidemill.runtime.code.lookout import Looked, Seen, watching
 from tidemill.runtime.plans.backfillplan import BackfillSteps
@@ -96,7 +98,8 @@ def make_plan(
     if known is None or facts is not known.facts:
         # It was analysed, for seconds: a table may have expired the snapshot meanwhile.
         opened = _open_sources(loaded, steps, request, streams)
-    allowed = check_allowed(request.pipeline, facts.usages, config.allow)
+    find = partial(find_uses, loaded, given)
+    allowed = check_allowed(request.pipeline, facts.usages, config.allow, find)
     check_outputs(request.pipeline, config, facts)
     expect = find_checks(request.pipeline, config, facts)
     warm_up = config.warm_up if request.warm_up is None else request.warm_up
