@@ -1,14 +1,19 @@
 """Projects that are wrong as written: YAML, the environment, names of columns, where code is."""
 
+import json
 import subprocess
 import sys
+from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
-from tests.bad_input.shop import RANGE, YAML, Shop, untouched
+from tests.bad_input.shop import FACTS, RANGE, T0, YAML, Shop, events, table, untouched
 from tests.bad_input.terminal import run_cli
 from tests.bad_input.workshop import with_modules
+from tidemill.planning.code.chains import FoldFacts, FoldPin, FoldUse
+from tidemill.planning.code.paths import Margin
 
 pytestmark = pytest.mark.usefixtures("no_java")
 
@@ -31,6 +36,15 @@ def test_a_type_as_a_text_for_which_spark_is_asked(tmp_path: Path):
     )
 
 
+WIDTH = timedelta(minutes=10)
+FOLDED = replace(
+    FACTS,
+    windows=(),
+    stateful=("windows",),
+    folds=(FoldFacts(FoldUse("w", "windows", "event_ts"), FoldPin()),),
+    margins={"output": {"t": Margin(timedelta(), WIDTH)}},
+)
+"""The same pipeline with `tidemill.windows`."""
 RISKS = {
     "two pipelines into one table": (
         ("spark:", "  more:\n    entry: pipelines:sums\n"
@@ -53,6 +67,37 @@ def test_what_a_plan_warns_of(shop: Shop, edit, text):
     assert found.code == 0, found.err
     assert f"  • {text}\n" in found.out
     assert f"  • {text}\n" not in shop.plan().out
+
+
+SHORT = [
+    "look_ahead is 1min because you said so; it is not computed",
+    "look_ahead 1min is shorter than the 10min that the code needs (WHY): the last rows of the "
+    "range may be incomplete",
+]
+
+
+@pytest.mark.parametrize("facts", [FACTS, FOLDED], ids=["native", "fold"])
+def test_the_same_trouble_is_said_of_native_windows_and_of_folds(tmp_path: Path, facts):
+    shop = Shop.make(tmp_path)
+    shop.fill("logs.plays", table(events(2)))
+    shop.know(facts)
+    found = json.loads(shop.plan(*RANGE, "--look-ahead", "1min", "--json").out)
+    why = "what windows look back and ahead" if facts is FOLDED else "the size of the time windows"
+    assert [risk for risk in found["risks"] if "look_ahead" in risk] == [
+        risk.replace("WHY", why) for risk in SHORT
+    ]
+
+
+def test_a_live_run_is_not_warned_of_what_is_still_to_come(tmp_path: Path):
+    """Its archive ends long before now, or has no rows in the moment at which it begins."""
+    edit = ("pipelines:\n", "    live: {type: iceberg, slack: 1 s}\npipelines:\n")
+    shop = Shop.make(tmp_path, YAML.replace(*edit))
+    shop.fill("logs.plays", table(events()))
+    project = shop.know().project
+    assert project.plan_run("sums").risks == ()
+    assert project.plan_run("sums", begin="earliest").risks == ()
+    assert project.plan_run("sums", T0).risks == ()
+    assert project.plan("sums", T0, T0 + timedelta(hours=9)).risks[0].startswith("plays ends at ")
 
 
 def test_a_registry_that_is_damaged(tmp_path: Path):

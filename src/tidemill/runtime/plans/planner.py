@@ -7,7 +7,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,8 +25,6 @@ from tidemill.planning.risks import (
     allowance_risks,
     describe_lateness,
     expiry_risks,
-    margin_risks,
-    range_risks,
     rounding_risks,
     sharing_risks,
     table_risks,
@@ -118,8 +116,8 @@ def make_plan(
         for name, reader in opened.readers.items()
     }
     risks = (
-        *range_risks(needed, now, statistics),
-        *margin_risks(margins, warm_up, look_ahead, sum(facts.windows, timedelta())),
+        *steps.range_risks(needed, now, statistics),
+        *steps.margin_risks(facts, warm_up, look_ahead),
         *allowance_risks(allowed),
         *rounding_risks(facts.rounded),
         *_differences(opened, pins, read),
