@@ -43,7 +43,7 @@ class Outcome:
         assert begun, self.out + self.err
         progress, _, error = self.err.partition("error: ")
         assert error == text.replace("RUN", begun[1]) + "\n"
-        assert all(line.startswith("slice ") for line in progress.splitlines())
+        assert all(line.startswith(("slice ", "risk: ")) for line in progress.splitlines())
         assert self.code == 1
         return begun[1]
 

@@ -6,39 +6,10 @@ from unittest import mock
 
 import pytest
 
-from tests.bad_input.shop import RANGE, YAML, Shop, events, table, untouched
+from tests.bad_input.shop import RANGE, YAML, Shop, events, table
 from tidemill.errors import RunError
 
 SINKS = "    sinks:\n"
-WRONG = {
-    "a column that is not there": (
-        "not_null: [kee]",
-        "pipeline sums: expect: not_null names the column 'kee', which the output 'output' lacks\n"
-        "  fix: did you mean 'key'?",
-    ),
-    "a column of unique that is not there": (
-        "unique: [key, time]",
-        "pipeline sums: expect: unique names the column 'time', which the output 'output' lacks\n"
-        "  fix: allowed: key, n, s, t",
-    ),
-    "a filter that is not one": (
-        "where: n >",
-        "pipeline sums, expect: where: the filter 'n >' is not understood\n"
-        "  fix: write for example: country = 'DE' and show_id in (1, 2)",
-    ),
-    "a filter on a column that is not there": (
-        "where: plays >= 0",
-        "pipeline sums, expect: where: the filter 'plays >= 0' names the column 'plays', which is "
-        "not there\n  fix: allowed: key, n, s, t",
-    ),
-}
-
-
-@pytest.mark.usefixtures("no_java")
-@pytest.mark.parametrize(("given", "text"), WRONG.values(), ids=list(WRONG))
-def test_what_does_not_fit_the_output_is_refused_by_the_plan(shop: Shop, given, text):
-    with untouched(shop):
-        shop.variant((SINKS, f"    expect: {{{given}}}\n{SINKS}")).plan().refuses(text)
 
 
 @pytest.mark.usefixtures("no_java")

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import os
 import shutil
 import threading
 import time
@@ -10,10 +11,19 @@ from datetime import timedelta
 
 import pyarrow as pa
 import pytest
+import yaml
 
-from tests.cli.stage import T0, Stage, late_row
+from tests.cli.stage import OUTPUT, OUTPUT_SCHEMA, T0, Stage, late_row
+from tests.connectors.sinks.postgres.stage import write
 from tests.manifests import change
+from tests.postgres import postgres
+from tidemill.config.loader import load_config
+from tidemill.connectors.sinks.contract import SinkRun, open_sinks
+from tidemill.connectors.sinks.kafka.section import KafkaSink
+from tidemill.connectors.sinks.postgres.section import PostgresSink
+from tidemill.connectors.sinks.stamp import BatchStamp
 from tidemill.errors import PlanError, RunError, SourceError
+from tidemill.iceberg.catalog import open_catalog
 from tidemill.runfolder.driver_log import DriverLog
 from tidemill.runfolder.lease import hold_lease
 from tidemill.runtime.registry import RunState
@@ -170,6 +180,58 @@ def test_a_result_gives_its_rows_to_python(stage):
         result.to_arrow("lat")
     with pytest.raises(RunError, match="has lost its folder"):
         stage.project.status(GONE).to_arrow()
+
+
+def put_elsewhere(stage, run, section):
+    """A finished run whose output goes to another kind of sink, and that sink."""
+    config = stage.project.loaded.config.pipelines["pipeline"]
+    pin = section.pin(OUTPUT, section.target)
+    folder = stage.run(run)
+    made = change(folder.read_manifest(), sinks={"output": pin}, output=(to_micros(T0), 10**17))
+    (folder.path / "manifest.json").write_text(made.to_json())
+    path = stage.project.loaded.path
+    told = yaml.safe_load(path.read_text())
+    told["pipelines"]["pipeline"]["sinks"] = {
+        "output": json.loads(section.model_dump_json(exclude_defaults=True))
+        | {"type": section.type}
+    }
+    assert config is not None
+    path.write_text(yaml.safe_dump(told))
+    return made
+
+
+def test_rows_are_shown_from_postgresql(tmp_path):
+    """A real server, where there is one."""
+    server = postgres()
+    made = Stage.make(tmp_path)
+    section = PostgresSink(type="postgres", **server, table=f"shown{os.getpid()}.plays", time="at")
+    manifest = put_elsewhere(made, RUN, section)
+    loaded = load_config(made.project.loaded.path)
+    sink = open_sinks(SinkRun(loaded, open_catalog(loaded), manifest, tmp_path))["output"]
+    sink.prepare(None)
+    rows = [*map(output, (2, 0, 3)), {"at": T0 - timedelta(days=1), "key": 9, "word": "before"}]
+    written = write(sink, pa.Table.from_pylist(rows, schema=OUTPUT_SCHEMA))
+    sink.commit(BatchStamp(RUN, 0, {}, 0), written)
+    assert made.cli("show", RUN, "--where", "key = 7").out.splitlines() == [
+        f"pipeline  run {RUN}  output  {section.pin(OUTPUT, section.target).place}",
+        "at                 key  word ",
+        "2026-01-01T00:00Z    7  w[b]0",
+        "2026-01-01T00:02Z    7  w[b]2",
+        "2026-01-01T00:03Z    7  null ",
+        "3 rows",
+    ]
+    sink.drop()
+
+
+def test_the_rows_of_a_topic_are_not_shown(tmp_path):
+    made = Stage.make(tmp_path)
+    section = KafkaSink(type="kafka", brokers="nowhere:1", topic="plays")
+    put_elsewhere(made, RUN, section)
+    made.cli("show", RUN).refuses(
+        "output output: the rows of kafka:plays are not read back\n"
+        "  fix: read them as their consumers do",
+        code=1,
+    )
 
 
 def test_values_are_short_at_a_prompt(stage):

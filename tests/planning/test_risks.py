@@ -47,14 +47,22 @@ def test_an_archive_that_ends_too_early_is_said(now, statistics, risks):
 
 
 def test_margins_that_were_said_are_kept_in_sight():
-    assert list(margin_risks(Margins(HOUR, HOUR, ""), None, None, HOUR)) == []
-    found = list(margin_risks(Margins(HOUR, timedelta(), ""), HOUR, timedelta(), HOUR))
-    assert found == [
+    assert list(margin_risks(None, None, Margins(HOUR, HOUR, ""))) == []
+    zero = timedelta()
+    said = [
         "warm_up is 1h because you said so; it is not computed",
         "look_ahead is 0 because you said so; it is not computed",
-        "look_ahead 0 is shorter than the windows (1h): the last windows of the range may be "
-        "incomplete",
     ]
+    assert list(margin_risks(HOUR, zero, None)) == said  # nobody knows what is needed
+    computed = Margins(HOUR, HOUR / 2, "what sessions look back and ahead")
+    assert list(margin_risks(HOUR, zero, computed)) == [
+        *said,
+        "look_ahead 0 is shorter than the 30min that the code needs (what sessions look back and "
+        "ahead): the last rows of the range may be incomplete",
+    ]
+    (_, short) = margin_risks(HOUR / 4, None, computed)
+    assert short.startswith("warm_up 15min is shorter than the 1h that the code needs")
+    assert short.endswith("the first rows of the range may be incomplete")
 
 
 def test_what_is_used_against_the_advice_is_said():

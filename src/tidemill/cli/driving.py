@@ -111,7 +111,7 @@ def backfill(pipeline: str, config: Path, as_json: bool, **options: Any) -> None
     tidemill backfill plays_per_show --from … --to … --name again   start, or continue
     """
     project = open_project(str(config))
-    on_start = partial(show_run, as_json=as_json)
+    on_start = partial(announce, project, as_json=as_json)
     drive = partial(project.backfill, pipeline, on_start=on_start, **given(options))
     show_progress(drive, as_json)
 
@@ -202,9 +202,12 @@ def show_run(manifest: Manifest, as_json: bool) -> None:
 
 
 def announce(project: Project, manifest: Manifest, as_json: bool) -> None:
-    """Print the run's id first, because every other command takes it, and then the risks."""
+    """Print the run's id first, because every other command takes it, and then the risks.
+
+    Those of a pipeline are its plan's; an archive run has no plan, so its logs are asked.
+    """
     show_run(manifest, as_json)
-    for risk in project.log_risks(manifest):
+    for risk in manifest.identity.risks if manifest.code.is_there else project.log_risks(manifest):
         click.echo(f"risk: {redact(risk)}", err=True)
 
 

@@ -126,6 +126,7 @@ class RunIdentity(JsonValue):
     name: str | None = None  # by which the run was begun; the registry says whose it is now
     asked: dict[str, Any] = field(default_factory=dict)  # with which options; {}: not known
     recovers: str = ""  # the lost run that this one goes on for
+    risks: tuple[str, ...] = ()  # what its plan warned of
 
 
 @dataclass(frozen=True)
@@ -139,6 +140,11 @@ class RunTimes(JsonValue):
     steps: tuple[dict[str, int], ...] = ()  # frontiers at which sources wait for one another
     rate: int | None = None  # rows per second, at most
     yields_to: str | None = None  # a live run: while its lag grows, this one slows down
+    settles: dict[str, int] = field(default_factory=dict)
+    """By output of a live run: so long (µs) after a time of it no row of that time comes any more.
+
+    It counts from the watermark. An output of which it is not known is left out.
+    """
 
     @property
     def frontiers(self) -> tuple[int, ...]:

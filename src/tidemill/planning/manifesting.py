@@ -42,7 +42,9 @@ def pipeline_manifest(loaded: LoadedConfig, plan: RunPlan, run: str, cores: int)
     }
     first = next(iter(sinks.values())).table or _beside_pipeline(request, shadow)
     return Manifest(
-        identity=RunIdentity(run, request.pipeline, _mode(request), to_micros(plan.created)),
+        identity=RunIdentity(
+            run, request.pipeline, _mode(request), to_micros(plan.created), risks=plan.risks
+        ),
         times=RunTimes(
             output=(to_micros(request.range.start), to_micros(request.range.end)),
             boundaries=plan.boundaries,
@@ -50,6 +52,7 @@ def pipeline_manifest(loaded: LoadedConfig, plan: RunPlan, run: str, cores: int)
             misalignment=0 if request.live is None else micros_of(config.live_misalignment),
             rate=request.rate,
             yields_to=request.yield_to,
+            settles=plan.settles,
         ),
         sources=plan.pins,
         outputs=Outputs(sinks, late_table=f"{first}__late", dead_table=f"{first}__dead"),

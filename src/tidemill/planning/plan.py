@@ -85,6 +85,7 @@ class RunPlan:
     advice: tuple[str, ...] = ()  # what would make the run quicker; the rows stay the same
     lateness: dict[str, str] = field(default_factory=dict)
     expect: tuple[Check, ...] = ()
+    settles: dict[str, int] = field(default_factory=dict)  # see `manifest.RunTimes`
     params: dict[str, Param] = field(default_factory=dict)
     tables: dict[str, TablePin] = field(default_factory=dict)
 

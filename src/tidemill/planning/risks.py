@@ -20,28 +20,44 @@ def range_risks(
             f"the range needs input until {show_instant(needed.end)}, which has not happened yet; "
             "its last rows are not complete"
         )
+    yield from empty_risks(needed, statistics)
     for name, found in statistics.items():
-        if found.span is None:
-            yield f"{name} has no rows in {needed}"
-        elif from_micros(found.span[1]) + timedelta(hours=1) < min(needed.end, now):
+        if found.span and from_micros(found.span[1]) + timedelta(hours=1) < min(needed.end, now):
             yield (
                 f"{name} ends at {show_instant(from_micros(found.span[1]))}, before the input "
                 f"that the range needs ({show_instant(needed.end)})"
             )
 
 
+def empty_risks(needed: TimeRange, statistics: Mapping[str, SourceStatistics]) -> Iterable[str]:
+    """A source may have no rows at all where others do."""
+    for name, found in statistics.items():
+        if found.span is None:
+            yield f"{name} has no rows in {needed}"
+
+
 def margin_risks(
-    margins: Margins, warm_up: timedelta | None, look_ahead: timedelta | None, windows: timedelta
+    warm_up: timedelta | None, look_ahead: timedelta | None, computed: Margins | None
 ) -> Iterable[str]:
-    """What the user said about the margins is kept in sight."""
+    """What the user said about the margins is kept in sight.
+
+    ``computed`` is what the code needs, if that is known: whatever operators it has.
+    """
     for name, given in (("warm_up", warm_up), ("look_ahead", look_ahead)):
         if given is not None:
             yield f"{name} is {show_duration(given)} because you said so; it is not computed"
-    if look_ahead is not None and margins.look_ahead < windows:
-        yield (
-            f"look_ahead {show_duration(margins.look_ahead)} is shorter than the windows "
-            f"({show_duration(windows)}): the last windows of the range may be incomplete"
-        )
+    if computed is None:
+        return
+    for name, given, needed, rows in (
+        ("warm_up", warm_up, computed.warm_up, "first"),
+        ("look_ahead", look_ahead, computed.look_ahead, "last"),
+    ):
+        if given is not None and given < needed:
+            yield (
+                f"{name} {show_duration(given)} is shorter than the {show_duration(needed)} that "
+                f"the code needs ({computed.reason}): the {rows} rows of the range may be "
+                "incomplete"
+            )
 
 
 def allowance_risks(allowed: Iterable[str]) -> Iterable[str]:

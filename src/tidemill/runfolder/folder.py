@@ -53,6 +53,7 @@ JVM = "jvm.json"  # of the last driver
 SENT = "topics.json"  # the last batch whose messages are all in the topics
 JUDGEMENT = "judgement.json"  # what became of the run's expectations
 RETRY = "retry.json"  # a commit that is tried again
+JUDGED_ROWS = "judged_rows.json"  # the same of the rows that a live run has written so far
 LAG = "lag.{source}.json"  # how far a live source is behind its log
 NEXT_TIMES = "next.{source}.json"  # when the next row of each of its partitions came
 # Decisions: the first writer's holds.

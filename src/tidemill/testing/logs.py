@@ -101,6 +101,20 @@ def as_log(rows: Any) -> MemoryLog:
     return rows if isinstance(rows, MemoryLog) else make_log(rows)
 
 
+def as_table(
+    rows: Any, columns: Sequence[str] | None, typed: pa.Schema, time: str | None
+) -> pa.Table:
+    """A table of plain rows; ``time`` is a column of times, which may be text."""
+    names = columns or (list(typed.names) or None)
+    plain = _uniform(rows_of(rows, names if _are_tuples(rows) else None), typed)
+    types = {each.name: each.type for each in typed}
+    if time is not None:
+        types[time] = _TIME
+        for row in plain:
+            row[time] = _moment(row.get(time), time, row)
+    return _table(plain, types)
+
+
 def _are_tuples(rows: Any) -> bool:
     """Whether rows do not name their columns."""
     return isinstance(rows, Sequence) and bool(rows) and not isinstance(rows[0], Mapping)
@@ -153,7 +167,7 @@ def _table(rows: list[Row], types: Mapping[str, pa.DataType]) -> pa.Table:
 
 
 def _column(name: str, values: list[Any], kind: pa.DataType | None) -> pa.Array:
-    where = f"the column {name!r} of a log"
+    where = f"the column {name!r}"
     try:
         made = pa.array(values, kind)
     except (pa.ArrowException, TypeError, OverflowError) as error:
@@ -161,12 +175,12 @@ def _column(name: str, values: list[Any], kind: pa.DataType | None) -> pa.Array:
         raise ConfigError(
             f"its values are not {wanted}: {error}",
             where=where,
-            fix="correct the values, or say the type: make_log(rows, schema=…)",
+            fix="correct the values, or say the type with schema=…",
         ) from None
     if pa.types.is_null(made.type):
         raise ConfigError(
             "it has no value that would tell its type",
             where=where,
-            fix=f'say its type: make_log(rows, schema="{name} string")',
+            fix=f'say its type: schema="{name} string"',
         )
     return made

@@ -29,6 +29,7 @@ from tidemill.runfolder.folder import RunFolder
 from tidemill.runtime.code.packages import Origin, find_origin
 from tidemill.testing.logs import MemoryLog, as_log
 from tidemill.testing.session import shared_session
+from tidemill.testing.tables import write_tables
 from tidemill.types import MILLISECOND, to_micros
 
 if TYPE_CHECKING:
@@ -77,6 +78,7 @@ def make_project(
     streams: Mapping[str, Any],
     *,
     time: str | Mapping[str, str | None] | None = None,
+    tables: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> MemoryProject:
     """Write a project with one pipeline and the logs of its streams into an empty folder.
@@ -86,9 +88,10 @@ def make_project(
     rows, of which :func:`make_log` makes one.
 
     ``time`` is the column of the output by which a range of time is cut. A pipeline with several
-    outputs needs a mapping from their names to their times. Other options are keys of the
-    pipeline's section in the YAML: ``params``, ``warm_up``, ``allow``, or ``sinks`` instead of
-    ``time``.
+    outputs needs a mapping from their names to their times. ``tables`` maps the names of reference
+    tables to a :class:`MemoryTable` or to plain rows, of which :func:`make_table` makes one. Other
+    options are keys of the pipeline's section in the YAML: ``params``, ``warm_up``, ``allow``, or
+    ``sinks`` instead of ``time``.
 
     The function runs in this process. What executors run of it (UDFs, folds) is sent to them with
     the module that defines the function; other modules of yours are imported there, see
@@ -113,6 +116,7 @@ def make_project(
     }
     text = {
         "streams": {name: log.stream(name) for name, log in logs.items()},
+        "tables": write_tables(tables or {}, folder),
         "pipelines": {_NAME: section},
         "spark": {"master": "local[2]"},
     }

@@ -72,10 +72,10 @@ def shuffled(rows: pa.Table, seed: int = 1) -> pa.Table:
     return rows.take(pa.array(order, pa.int64()))
 
 
-def open_local(folder: Path) -> Catalog:
+def open_local(folder: Path, name: str = "tidemill") -> Catalog:
     folder.mkdir(parents=True, exist_ok=True)
     catalog = load_catalog(
-        "tidemill", uri=f"sqlite:///{folder}/catalog.db", warehouse=f"file://{folder}/warehouse"
+        name, uri=f"sqlite:///{folder}/catalog.db", warehouse=f"file://{folder}/warehouse"
     )
     catalog.create_namespace_if_not_exists("archive")
     return catalog

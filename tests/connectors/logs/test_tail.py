@@ -21,6 +21,7 @@ from tidemill.connectors.logs.tail import log as tail
 from tidemill.connectors.logs.tail.log import TailLog, TailSlices
 from tidemill.errors import SourceError
 from tidemill.iceberg.appended import Appended
+from tidemill.iceberg.catalog import NAME
 from tidemill.planning.manifest import LivePin
 from tidemill.planning.offsets import Offset
 from tidemill.runfolder.lag import read_lag
@@ -38,8 +39,10 @@ SCHEMA = pa.schema(
 class Follower:
     """A table somebody writes, and slices of its tail; the clock is ours."""
 
-    def __init__(self, folder: Path, max_rows: int = 500, where: str | None = None) -> None:
-        self.catalog = open_local(folder)
+    def __init__(
+        self, folder: Path, max_rows: int = 500, where: str | None = None, name: str = "tidemill"
+    ) -> None:
+        self.catalog = open_local(folder, name)
         table = self.catalog.create_table("archive.rows", SCHEMA)
         self.clock = START
         self.rows = 0
@@ -47,7 +50,7 @@ class Follower:
         self.seen: Counter[int] = Counter()
         live = LivePin("iceberg", "archive.rows", SLACK, max_rows, trigger=0)
         self.pin = change(pin_of(table), live=live, where=where)
-        self.folder, self.properties = folder, dict(self.catalog.properties)
+        self.folder, self.properties = folder, {NAME: name, **self.catalog.properties}
         self.offset = Offset("plays", START - SLACK)
         self.restart()
 
@@ -358,3 +361,15 @@ def test_the_slack_that_the_last_appends_needed_is_told(tmp_path):
     assert text.endswith(("slack: 6s}", "slack: 7s}"))
     follower.append(0, frontier=follower.clock)
     assert told() == []
+
+
+def test_a_tail_is_read_from_the_catalog_of_its_name(tmp_path, monkeypatch):
+    """A SQL catalog keeps the tables of each name apart, and slices open it in a new process."""
+    follower = Follower(tmp_path, name="prod")
+    ids = follower.append(0)
+    follower.clock += 5 * SECOND
+    assert follower.take(monkeypatch) == ids
+    del follower.properties[NAME]
+    follower.restart()
+    with pytest.raises(SourceError, match=r"'archive\.rows' does not exist"):
+        follower.take(monkeypatch)

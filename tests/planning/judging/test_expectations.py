@@ -9,6 +9,7 @@ from tidemill.config.expect import OutputExpect, PipelineExpect
 from tidemill.config.pins import About, Check
 from tidemill.errors import PlanError
 from tidemill.planning.judging.expectations import (
+    Reading,
     RowCounts,
     Violations,
     checks_of,
@@ -33,6 +34,7 @@ NULLS = Check(About.NOT_NULL, "show_id", "plays", ("show_id",))
 KEYS = Check(About.UNIQUE, "show_id, window_start", "plays", ("show_id", "window_start"))
 WHERE = Check(About.WHERE, "show_id > 0", "plays")
 ALL = (LATE, DEAD, ROWS, NULLS, KEYS, WHERE)
+READ, NOT_READ = Reading(True), Reading(False)
 
 
 def checks(*outputs, **expect):
@@ -105,18 +107,22 @@ def test_what_is_not_judged_is_neither_kept_nor_broken():
 
 
 @pytest.mark.parametrize(
-    ("ends", "readable", "without"),
+    ("ends", "outputs", "without"),
     [
-        (True, {"plays": True}, ()),
-        (True, {"plays": True, "other": False}, ()),
-        (True, {"plays": False}, (NULLS, KEYS, WHERE)),
-        (True, {"plays": False, "other": True}, (ROWS, NULLS, KEYS, WHERE)),
-        (False, {"plays": True}, (NULLS, KEYS, WHERE)),
-        (False, {"plays": True, "other": True}, (ROWS, NULLS, KEYS, WHERE)),
+        (True, {"plays": READ}, ()),
+        (True, {"plays": READ, "other": NOT_READ}, ()),
+        (True, {"plays": Reading(True, has_time=False, settles=False)}, ()),
+        (True, {"plays": NOT_READ}, (NULLS, KEYS, WHERE)),
+        (True, {"plays": NOT_READ, "other": READ}, (ROWS, NULLS, KEYS, WHERE)),
+        (False, {"plays": READ}, ()),
+        (False, {"plays": NOT_READ}, (NULLS, KEYS, WHERE)),
+        (False, {"plays": Reading(True, has_time=False)}, (NULLS, KEYS, WHERE)),
+        (False, {"plays": Reading(True, settles=False)}, (NULLS, KEYS, WHERE)),
+        (False, {"plays": READ, "other": READ}, (ROWS,)),
     ],
 )
-def test_who_can_be_judged(ends, readable, without):
-    assert tuple(unjudged(ALL, ends, readable)) == without
+def test_who_can_be_judged(ends, outputs, without):
+    assert tuple(unjudged(ALL, ends, outputs)) == without
 
 
 def test_a_share_does_not_pretend():

@@ -5,7 +5,7 @@ the input is cut. A plan may only hold nodes and aggregates that are known to de
 Among row-wise expressions the clock, random numbers and the layout of partitions are refused.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from tidemill.errors import PlanError
 from tidemill.planning.code.analysis import Usage
@@ -101,6 +101,32 @@ _REFUSED_EXPRESSIONS = {
 _DEFAULT_ADVICE = "it is not known to give the same rows for every cut of the input"
 
 
+_READERS = ("csv", "json", "jdbc", "load", "orc", "parquet", "read", "sql", "table", "text")
+_CALLS = {
+    "data_source_v2_relation": _READERS,
+    "deduplicate": ("dropDuplicates", "drop_duplicates"),
+    "deduplicate_within_watermark": ("dropDuplicatesWithinWatermark",),
+    "flat_map_groups_in_arrow": ("applyInArrow",),
+    "flat_map_groups_in_pandas": ("applyInPandas",),
+    "flat_map_groups_in_pandas_with_state": ("applyInPandasWithState",),
+    "global_limit": ("limit",),
+    "list_agg": ("listagg", "string_agg"),
+    "local_limit": ("limit",),
+    "logical_relation": _READERS,
+    "nondeterministic_python_udf": ("asNondeterministic",),
+    "sort": ("orderBy", "sort"),
+    "transform_with_state_in_py_spark": ("transformWithState", "transformWithStateInPandas"),
+    "window": ("over",),
+}
+"""What is called where something is used whose name in Catalyst is another one."""
+
+
+def calls_of(name: str) -> tuple[str, ...]:
+    """What code may call to use something that is refused: in Spark's two spellings, or SQL."""
+    first, *rest = name.split("_")
+    return (*_CALLS.get(name, ()), name, first + "".join(part.title() for part in rest))
+
+
 def find_refusals(usages: Iterable[Usage]) -> dict[str, str]:
     """What a plan uses that is not on the allow-list, as users write it, with an advice."""
     advices = ((usage.spoken_name, _advice_for(usage)) for usage in usages)
@@ -117,16 +143,25 @@ def _advice_for(usage: Usage) -> str | None:
     return None if usage.name in allowed else _ADVICE.get(usage.name, _DEFAULT_ADVICE)
 
 
-def check_allowed(pipeline: str, usages: Iterable[Usage], allow: Iterable[str]) -> list[str]:
-    """Refuse what is not allowed; return the names that only ``allow:`` in the YAML permits."""
+def check_allowed(
+    pipeline: str,
+    usages: Iterable[Usage],
+    allow: Iterable[str],
+    find: Callable[[Sequence[str]], str] = lambda calls: "",
+) -> list[str]:
+    """Refuse what is not allowed; return the names that only ``allow:`` in the YAML permits.
+
+    ``find`` says where the code has one of these calls, ``pipelines.py:12``, or nothing.
+    """
     accepted = {name.lower().replace("()", "") for name in allow}
     found = find_refusals(usages)
     refused = [name for name in found if name not in accepted]
     if refused:
         names = ", ".join(refused)
+        place = find([call for name in refused for call in calls_of(name)])
         raise PlanError(
             f"the pipeline uses {names}, which can give other rows in a backfill than live",
-            where=f"pipeline {pipeline}",
+            where=f"pipeline {pipeline}" + (f" ({place})" if place else ""),
             fix=f"{refused[0]}: {found[refused[0]]}; or accept it: allow: [{names}]",
             refused=refused,
         )

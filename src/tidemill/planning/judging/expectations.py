@@ -45,6 +45,28 @@ class RowCounts:
 
 
 @dataclass(frozen=True)
+class Reading:
+    """Whether the rows of an output can be read back, and of a live run hour by hour."""
+
+    is_readable: bool
+    has_time: bool = True
+    settles: bool = True  # it is known when no row of an hour comes any more
+
+    def objection(self, ends: bool) -> str | None:
+        """Why the rows of a backfill (``ends``) or of a live run are not judged; None: they are."""
+        if not self.is_readable:
+            return "its rows cannot be read back"
+        if ends or (self.has_time and self.settles):
+            return None
+        if not self.has_time:
+            return "a live run judges rows by hours of their time, and the sink names no time:"
+        return (
+            "a live run judges rows when their hour is complete, and when that is does not follow "
+            "from the code; say look_ahead: in the pipeline's YAML"
+        )
+
+
+@dataclass(frozen=True)
 class Violations:
     """Rows of an output that break a check."""
 
@@ -126,23 +148,21 @@ def _require_columns(check: Check, types: Mapping[str, Any], where: str) -> None
             )
 
 
-def unjudged(checks: Iterable[Check], ends: bool, readable: Mapping[str, bool]) -> dict[Check, str]:
-    """The checks that nobody will judge, with the reason.
-
-    ``ends``: the run is a backfill. ``readable`` says of each output whether it can be read back.
-    """
+def unjudged(
+    checks: Iterable[Check], ends: bool, outputs: Mapping[str, Reading]
+) -> dict[Check, str]:
+    """The checks that nobody will judge, with the reason. ``ends``: the run is a backfill."""
     found = {}
     for check in checks:
         if not check.output:
             continue
-        if not ends and check.about not in COUNTED:
-            found[check] = "a live run judges late, dead and rows; a backfill judges the rest"
-        elif ends and readable[check.output]:
-            continue
-        elif check.about is not About.ROWS:
-            found[check] = "its rows cannot be read back"
-        elif len(readable) > 1:
-            found[check] = "its rows are counted together with those of the other outputs"
+        why = outputs[check.output].objection(ends)
+        if check.about is About.ROWS:  # of a live run, and of what is not read, they are counted
+            is_read = ends and why is None
+            if not is_read and len(outputs) > 1:
+                found[check] = "its rows are counted together with those of the other outputs"
+        elif why is not None:
+            found[check] = why
     return found
 
 
@@ -158,7 +178,7 @@ def judge(
         if check in not_judged
         else judge_counts(check, counts)
         if check.about in COUNTED
-        else _judge_rows(check, broken[check])
+        else judge_rows(check, broken[check])
         for check in checks
     )
 
@@ -181,7 +201,8 @@ _BROKEN = {
 }
 
 
-def _judge_rows(check: Check, found: Violations) -> Verdict:
+def judge_rows(check: Check, found: Violations) -> Verdict:
+    """The verdict of a check that is about each row."""
     text = _BROKEN[check.about].format(rows=found.rows, of=found.of)
     return Verdict(check, found.rows == 0, text, found.samples)
 

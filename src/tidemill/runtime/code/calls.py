@@ -1,12 +1,21 @@
-"""Find the lines of a pipeline's module at which something is called."""
+"""Find the lines of a pipeline's module, or of its SQL, at which something is called."""
 
 from __future__ import annotations
 
 import ast
 import inspect
+import re
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from tidemill.errors import TidemillError
+from tidemill.runtime.code.loading import load_pipeline, sql_text
+
+if TYPE_CHECKING:
+    from tidemill.config.loader import LoadedConfig
+    from tidemill.runtime.code.binding import GivenParams
 
 _SHOWN = 3
 
@@ -39,11 +48,46 @@ def find_calls(function: Callable[..., Any], names: Collection[str]) -> str:
     return f"{file.name}:{shown}" if file and lines else ""
 
 
+def find_uses(loaded: LoadedConfig, given: GivenParams, calls: Collection[str]) -> str:
+    """Where the code of a pipeline, Python or SQL, calls one of the names; or empty."""
+    sql = loaded.config.pipelines[given.pipeline].sql
+    if sql is not None:
+        name = sql.strip() if sql.strip().endswith(".sql") else "sql"
+        return find_in_sql(sql_text(loaded.base, sql), name, calls)
+    with suppress(TidemillError):  # only where it is known from an earlier plan
+        return find_calls(load_pipeline(loaded, given.pipeline, given).function, calls)
+    return ""
+
+
+def find_in_sql(text: str, name: str, calls: Collection[str]) -> str:
+    """Where a SQL text calls one of the names: ``sums.sql:3``; or empty."""
+    pattern = _spelled(calls)
+    lines = [at for at, line in enumerate(text.splitlines(), 1) if pattern.search(line)]
+    return f"{name}:{', '.join(map(str, lines[:_SHOWN]))}" if lines else ""
+
+
+def _spelled(calls: Collection[str]) -> re.Pattern[str]:
+    """A call in a text of SQL; some of Spark's functions need no brackets there."""
+    return re.compile(rf"\b({'|'.join(map(re.escape, calls))})\b", re.IGNORECASE)
+
+
 def _lines(tree: ast.AST, names: Collection[str]) -> list[int]:
     found = (node.func for node in ast.walk(tree) if isinstance(node, ast.Call))
-    return [
+    called = [
         (each.end_lineno or each.lineno) if isinstance(each, ast.Attribute) else each.lineno
         for each in found
         if (isinstance(each, ast.Attribute) and each.attr in names)
         or (isinstance(each, ast.Name) and each.id in names)
+    ]
+    return called or _lines_in_texts(tree, names)
+
+
+def _lines_in_texts(tree: ast.AST, names: Collection[str]) -> list[int]:
+    """Lines of texts that call a name, as ``F.expr("uuid()")`` does."""
+    pattern = _spelled(names)
+    texts = (node for node in ast.walk(tree) if isinstance(node, ast.Constant))
+    return [
+        node.lineno
+        for node in texts
+        if isinstance(node.value, str) and "(" in node.value and pattern.search(node.value)
     ]

@@ -40,7 +40,7 @@ from tidemill.runtime.driving.supervisor import STOPPING, on_signals
 from tidemill.runtime.driving.tablewatch import TableWatch
 from tidemill.runtime.driving.yielding import YieldWatch
 from tidemill.runtime.registry import OVER, BatchRecord, Registry, RunState
-from tidemill.runtime.reports.judging import judge_end, watch_hours
+from tidemill.runtime.reports.judging import HourWatch, judge_end
 from tidemill.runtime.spark.session import (
     build_session,
     end_jvm,
@@ -61,8 +61,8 @@ if TYPE_CHECKING:
 
 _RELEASE = 30.0
 """Seconds for the tags of a run that is over to be removed; 'tidemill forget' removes them, too."""
-_COURTESY = 5.0
-"""Seconds for the judgement of a live run that is stopped; `status` judges it again."""
+_COURTESY = 10.0
+"""Seconds for the judgement of a live run that is stopped; its next driver judges it again."""
 
 
 def execute(
@@ -82,13 +82,12 @@ def execute(
         log.write(f"driver {os.getpid()} drives the run {manifest.run} of {manifest.pipeline}")
         try:
             work = Work(loaded, manifest, folder)
-            watched = watch_hours(registry, manifest, _logged(log, on_batch))
+            watched = HourWatch(loaded, folder, registry, _logged(log, on_batch))
             state = _drive(work, registry, watched, spark, goal or Goal())
             if state is RunState.FINISHED:
                 judge_end(loaded, folder, registry, manifest)
             elif not manifest.times.ends:  # a stop does not wait for a catalog, nor fail by it
-                judge = partial(judge_end, loaded, folder, registry, manifest)
-                is_done_within(_COURTESY, judge)
+                is_done_within(_COURTESY, partial(_judge_stopped, work, registry, watched))
         except BaseException as error:
             lease.require()  # a driver that slept while another one went on changes nothing
             failure = error
@@ -117,6 +116,11 @@ def execute(
         log.write(f"{state} after {time.monotonic() - began:.1f} s")
         registry.set_state(manifest.run, state, seconds=time.monotonic() - began)
         return state
+
+
+def _judge_stopped(work: Work, registry: Registry, watched: HourWatch) -> None:
+    watched.end()
+    judge_end(work.loaded, work.folder, registry, work.manifest)
 
 
 def _release(loaded: LoadedConfig, manifest: Manifest, log: DriverLog) -> None:

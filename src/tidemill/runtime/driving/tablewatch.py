@@ -13,7 +13,7 @@ from tidemill.iceberg.catalog import open_catalog
 from tidemill.runfolder.decided_versions import DecidedVersions
 from tidemill.runfolder.journal import read_repeats
 from tidemill.runfolder.offset_log import last_batch
-from tidemill.types import micros_of
+from tidemill.types import micros_of, show_duration
 
 if TYPE_CHECKING:
     from tidemill.runtime.driving.frames import Work
@@ -68,7 +68,7 @@ class TableWatch:
             self._failed[name] += 1
             if self._failed[name] >= _TRIES:
                 raise
-            every = timedelta(microseconds=self._every[name])
+            every = show_duration(timedelta(microseconds=self._every[name]))
             _LOG.warning("table %s keeps its rows for another %s: %s", name, every, error)
 
     def _read(self, name: str, versions: DecidedVersions, batch: int, now: int) -> None:

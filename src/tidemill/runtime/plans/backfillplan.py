@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from tidemill.errors import PlanError
 from tidemill.planning.ranges import Margins, find_margins, input_range
+from tidemill.planning.risks import margin_risks, range_risks
 from tidemill.runtime.plans.pinning import pin_source
 from tidemill.types import from_micros, micros_of, show_instant, to_micros
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
+    from datetime import datetime
 
     from pyiceberg.catalog import Catalog
 
@@ -61,6 +64,21 @@ class BackfillSteps:
         """The pins with the place at which their live part begins: a backfill has none."""
         del clock
         return pins
+
+    def range_risks(
+        self, needed: TimeRange, now: datetime, statistics: Mapping[str, SourceStatistics]
+    ) -> Iterable[str]:
+        """Where history may end before the range does."""
+        return range_risks(needed, now, statistics)
+
+    def margin_risks(
+        self, facts: PipelineFacts, warm_up: timedelta | None, look_ahead: timedelta | None
+    ) -> Iterable[str]:
+        """Where what the user said of the margins is less than what the code needs."""
+        computed = None
+        with suppress(PlanError):  # what the code needs is not known, so the user had to say it
+            computed = BackfillSteps.margins(self, facts, None, None)
+        return margin_risks(warm_up, look_ahead, computed)
 
     def risks(self, pins: Mapping[str, SourcePin]) -> tuple[str, ...]:
         """What the logs' settings weaken: a backfill reads no log."""

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from tidemill.config.pins import About, Check, SinkPin
-from tidemill.planning.judging.expectations import checks_of, unjudged
+from tidemill.errors import PlanError
+from tidemill.planning.judging.expectations import Reading, checks_of, unjudged
+from tidemill.planning.ranges import find_margins
+from tidemill.types import micros_of
 
 if TYPE_CHECKING:
     from tidemill.config.pipeline import PipelineConfig
@@ -30,10 +35,32 @@ def _bind(check: Check, schema: str, where: str) -> None:
     RowFilter(columns, check.expected, where)
 
 
-def expectation_risks(checks: Iterable[Check], config: PipelineConfig, ends: bool) -> Iterator[str]:
+def find_settling(
+    facts: PipelineFacts, config: PipelineConfig, look_ahead: timedelta | None
+) -> dict[str, int]:
+    """How long after a time of an output no row of it comes any more (µs), as far as is known.
+
+    It counts from the watermark: a row at *t* depends on no input after *t* plus what the code
+    looks ahead, and a fold that holds rows back looks ahead as far at least.
+    """
+    found = {}
+    for name, sink in config.sinks.items():
+        if sink.time is not None:
+            with suppress(PlanError):  # the plan says that it is not known
+                margins = find_margins(facts, [(name, sink.time)], timedelta(), look_ahead)
+                found[name] = micros_of(margins.look_ahead)
+    return found
+
+
+def expectation_risks(
+    checks: Iterable[Check], config: PipelineConfig, ends: bool, settles: Mapping[str, int]
+) -> Iterator[str]:
     """The expectations that a run will not judge."""
-    readable = {name: sink.is_readable for name, sink in config.sinks.items()}
-    found = unjudged(checks, ends, readable)
+    outputs = {
+        name: Reading(sink.is_readable, sink.time is not None, name in settles)
+        for name, sink in config.sinks.items()
+    }
+    found = unjudged(checks, ends, outputs)
     for why in dict.fromkeys(found.values()):
         names = "; ".join(str(check) for check in found if found[check] == why)
         yield f"expect: not judged: {names}; {why}"

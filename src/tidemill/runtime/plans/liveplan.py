@@ -13,12 +13,14 @@ from tidemill.errors import PlanError
 from tidemill.planning.manifest import HistoryPhase, SourcePin
 from tidemill.planning.plan import Beginning
 from tidemill.planning.ranges import Margins
+from tidemill.planning.risks import empty_risks
 from tidemill.runtime.plans.backfillplan import BackfillSteps
 from tidemill.runtime.plans.pinning import describe_source
 from tidemill.types import MILLISECOND, TimeRange, from_micros, micros_of, to_micros
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+    from datetime import datetime
 
     from pyiceberg.catalog import Catalog
 
@@ -65,6 +67,21 @@ class LiveSteps(BackfillSteps):
         if self.begin is Beginning.HISTORY:
             return super().margins(facts, warm_up, look_ahead)
         return Margins(timedelta(), timedelta(), "the run begins with the log")
+
+    def range_risks(
+        self, needed: TimeRange, now: datetime, statistics: Mapping[str, SourceStatistics]
+    ) -> Iterable[str]:
+        """Only that a source has no history: what comes after it is still to come."""
+        del now
+        return empty_risks(needed, statistics) if self.begin is Beginning.HISTORY else ()
+
+    def margin_risks(
+        self, facts: PipelineFacts, warm_up: timedelta | None, look_ahead: timedelta | None
+    ) -> Iterable[str]:
+        """Of a run that begins with its log there is nothing to say: it has no margins."""
+        if self.begin is not Beginning.HISTORY:
+            return ()
+        return super().margin_risks(facts, warm_up, None)
 
     def place(self, pins: dict[str, SourcePin], clock: int) -> dict[str, SourcePin]:
         """The pins with the place at which their live part begins.

@@ -7,7 +7,8 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,8 +25,6 @@ from tidemill.planning.risks import (
     allowance_risks,
     describe_lateness,
     expiry_risks,
-    margin_risks,
-    range_risks,
     rounding_risks,
     sharing_risks,
     table_risks,
@@ -35,10 +34,11 @@ from tidemill.planning.slices import advise, cut_by_rows, cut_by_width
 from tidemill.planning.statistics import Extent, SourceStatistics
 from tidemill.runtime.code.binding import GivenParams
 from tidemill.runtime.code.cache import KnownCode, digest, recall, remember
+from tidemill.runtime.code.calls import find_uses
 from tidemill.runtime.code.loading import fingerprint, load_pipeline
 from tidemill.runtime.code.lookout import Looked, Seen, watching
 from tidemill.runtime.plans.backfillplan import BackfillSteps
-from tidemill.runtime.plans.expecting import expectation_risks, find_checks
+from tidemill.runtime.plans.expecting import expectation_risks, find_checks, find_settling
 from tidemill.runtime.plans.pinning import check_columns, snapshot_ages
 from tidemill.runtime.plans.tables import OpenTable, open_tables
 from tidemill.runtime.spark.settings import local_cores
@@ -96,12 +96,14 @@ def make_plan(
     if known is None or facts is not known.facts:
         # It was analysed, for seconds: a table may have expired the snapshot meanwhile.
         opened = _open_sources(loaded, steps, request, streams)
-    allowed = check_allowed(request.pipeline, facts.usages, config.allow)
+    find = partial(find_uses, loaded, given)
+    allowed = check_allowed(request.pipeline, facts.usages, config.allow, find)
     check_outputs(request.pipeline, config, facts)
     expect = find_checks(request.pipeline, config, facts)
     warm_up = config.warm_up if request.warm_up is None else request.warm_up
     look_ahead = config.look_ahead if request.look_ahead is None else request.look_ahead
     margins = steps.margins(facts, warm_up, look_ahead)
+    settles = find_settling(facts, config, look_ahead) if request.live is not None else {}
     narrowed = {
         name: replace(pin, rows=replace(pin.rows, columns=facts.columns[name]))
         for name, pin in opened.pins.items()
@@ -114,14 +116,14 @@ def make_plan(
         for name, reader in opened.readers.items()
     }
     risks = (
-        *range_risks(needed, now, statistics),
-        *margin_risks(margins, warm_up, look_ahead, sum(facts.windows, timedelta())),
+        *steps.range_risks(needed, now, statistics),
+        *steps.margin_risks(facts, warm_up, look_ahead),
         *allowance_risks(allowed),
         *rounding_risks(facts.rounded),
         *_differences(opened, pins, read),
         *expiry_risks(pins, snapshot_ages(catalog, pins, now)),
         *steps.risks(pins),
-        *expectation_risks(expect, config, request.live is None),
+        *expectation_risks(expect, config, request.live is None, settles),
         *(risk for name, sink in config.sinks.items() for risk in sink.risks(name)),
         *table_risks({name: table.pin for name, table in tables.items()}, request.live is not None),
         *sharing_risks(shared_sinks(loaded.config.pipelines, request.pipeline)),
@@ -145,6 +147,7 @@ def make_plan(
         advice=tuple(advise(boundaries, extents, setting)) if setting else (),
         lateness={name: describe_lateness(pins[name], statistics[name]) for name in pins},
         expect=expect,
+        settles=settles,
         params=params,
         tables={name: table.pin for name, table in tables.items()},
     )

@@ -2,7 +2,7 @@
 
 The judgement of a backfill is a file of the run, written before the run counts as finished: a
 driver that dies in between judges again. The verdicts of a live run follow from the counts of its
-batches, and are made anew whenever somebody asks.
+batches, and are made anew whenever somebody asks; those over its rows are kept (`rowwatch.py`).
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from tidemill.planning.judging.expectations import (
     Violations,
     judge,
     show_share,
-    unjudged,
 )
 from tidemill.planning.judging.hourly import HOUR, hours_of, judge_hours
 from tidemill.planning.judging.late_causes import MOSTLY
 from tidemill.runfolder.folder import JUDGEMENT
+from tidemill.runtime.reports.rowwatch import RowWatch, not_judged, row_verdicts
 
 if TYPE_CHECKING:
     from tidemill.config.loader import LoadedConfig
@@ -74,7 +74,9 @@ def read_judgement(folder: RunFolder, registry: Registry, manifest: Manifest) ->
         kept = Judgement()
     if manifest.times.ends or not manifest.expect:
         return kept
-    return Judgement(_judge_live(registry, manifest), kept.causes)
+    found = {each.check: each for each in _judge_live(registry, manifest)}
+    found.update(row_verdicts(folder, manifest))
+    return Judgement(tuple(found[check] for check in manifest.expect), kept.causes)
 
 
 def warnings_of(manifest: Manifest, totals: RunTotals, causes: tuple[str, ...]) -> tuple[str, ...]:
@@ -93,28 +95,41 @@ def warnings_of(manifest: Manifest, totals: RunTotals, causes: tuple[str, ...]) 
     return tuple(found)
 
 
-def watch_hours(
-    registry: Registry, manifest: Manifest, on_batch: Callable[[BatchRecord], None]
-) -> Callable[[BatchRecord], None]:
-    """Log the broken expectations of a live run when an hour is over; it goes on all the same."""
-    if manifest.times.ends or not manifest.expect:
-        return on_batch
-    hour: int | None = None
+class HourWatch:
+    """Logs the expectations of a live run that are broken, hour by hour; it goes on all the same.
 
-    def handle(batch: BatchRecord) -> None:
-        nonlocal hour
-        before, hour = hour, batch.frontier // HOUR
-        if before not in (None, hour):
-            for verdict in _judge_live(registry, manifest, last=1):
-                if verdict.is_kept is False:
-                    _LOG.error("expectation broken: %s: %s", verdict.check, verdict.found)
-        on_batch(batch)
+    It is called with every batch, and hands it on.
+    """
 
-    return handle
+    def __init__(
+        self,
+        loaded: LoadedConfig,
+        folder: RunFolder,
+        registry: Registry,
+        on_batch: Callable[[BatchRecord], None],
+    ) -> None:
+        """For the run in this folder."""
+        self._registry, self._manifest = registry, folder.read_manifest()
+        self._is_on = bool(self._manifest.expect) and not self._manifest.times.ends
+        self._rows = RowWatch(loaded, folder, self._manifest) if self._is_on else None
+        self._hour: int | None = None
+        self._on_batch = on_batch
 
+    def __call__(self, batch: BatchRecord) -> None:
+        """After a batch."""
+        if self._rows is not None:
+            before, self._hour = self._hour, batch.frontier // HOUR
+            if before not in (None, self._hour):
+                for verdict in _judge_live(self._registry, self._manifest, last=1):
+                    if verdict.is_kept is False:
+                        _LOG.error("expectation broken: %s: %s", verdict.check, verdict.found)
+            self._rows.look(batch.frontier)
+        self._on_batch(batch)
 
-def _readable(manifest: Manifest) -> dict[str, bool]:
-    return {name: SINKS.find(pin.kind).is_readable for name, pin in manifest.outputs.sinks.items()}
+    def end(self) -> None:
+        """When the run has stopped: judge the rows that it has written."""
+        if self._rows is not None:
+            self._rows.end()
 
 
 def _judge_rows(
@@ -124,14 +139,13 @@ def _judge_rows(
     from tidemill.iceberg.catalog import open_catalog
     from tidemill.runtime.reports.violations import find_violations
 
-    readable = _readable(manifest)
-    not_judged = unjudged(manifest.expect, True, readable)
+    without = not_judged(manifest)
     sinks = open_sinks(SinkRun(loaded, open_catalog(loaded), manifest, folder.path))
-    rows = dict.fromkeys(readable, totals.out)  # right if there is one output
+    rows = dict.fromkeys(sinks, totals.out)  # right if there is one output
     violations: dict[Check, Violations] = {}
     for name, pin in manifest.outputs.sinks.items():
         asked = [each for each in manifest.expect if each.output == name]
-        if not readable[name] or not asked:
+        if not SINKS.find(pin.kind).is_readable or not asked:
             continue
         checks = [each for each in asked if each.about not in COUNTED]
         rows[name], found = find_violations(
@@ -139,17 +153,17 @@ def _judge_rows(
         )
         violations.update(found)
     counts = RowCounts(totals.read, totals.late, totals.dead, rows)
-    return judge(manifest.expect, counts, violations, not_judged)
+    return judge(manifest.expect, counts, violations, without)
 
 
 def _judge_live(registry: Registry, manifest: Manifest, last: int = 0) -> tuple[Verdict, ...]:
-    """The verdicts over all hours that are known, or over the last ones."""
+    """The verdicts over all hours that are known, or over the last ones; none that needs rows."""
     outputs = manifest.outputs.sinks
     found = registry.hours(manifest.run, HOUR, next(iter(outputs)))
     hours = hours_of(found, manifest.times.boundaries[0])[-last:]
-    return judge_hours(
-        manifest.expect, hours, unjudged(manifest.expect, False, _readable(manifest))
-    )
+    without = not_judged(manifest)
+    checks = [each for each in manifest.expect if each.about in COUNTED or each in without]
+    return judge_hours(checks, hours, without)
 
 
 def _find_causes(
