@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 from tidemill.config.loader import LoadedConfig, load_config
 from tidemill.config.project import ProjectConfig
 from tidemill.errors import RunError
-from tidemill.iceberg.catalog import open_catalog
 from tidemill.planning.manifest import Manifest
 from tidemill.planning.plan import RunPlan
 from tidemill.planning.requests import Goal, Length, Until, When, request, run_request
@@ -28,11 +27,11 @@ from tidemill.runtime.registry import (
     RunState,
     open_registry,
 )
+from tidemill.runtime.reports.activity import Activity, Tell, telling, untold
 from tidemill.runtime.reports.overview import RunSummary, list_runs
 from tidemill.runtime.reports.results import Progress, RunResult, without_folder
 from tidemill.runtime.reports.status import read_status
 from tidemill.runtime.spark.settings import require_same_meaning
-from tidemill.runtime.starts.starting import Starter, complete_run, release
 from tidemill.types import parse_duration
 
 if TYPE_CHECKING:
@@ -45,6 +44,7 @@ if TYPE_CHECKING:
     from tidemill.runtime.reports.late import LateReport
     from tidemill.runtime.reports.rows import PlaceRows
     from tidemill.runtime.reports.states import RunStates, StateSummary
+    from tidemill.runtime.starts.starting import Starter
 
 
 class Project:
@@ -89,32 +89,37 @@ class Project:
         name: str | None = None,
         on_start: Callable[[Manifest], None] = lambda manifest: None,
         on_progress: Callable[[Progress], None] = lambda progress: None,
+        on_activity: Tell = untold,
         spark: SparkSession | None = None,
         **options: Any,
     ) -> RunResult:
         """Recompute ``[start, end)`` from the archive, exactly once, by default into a shadow.
 
         ``on_start`` gets the manifest before anything runs; ``on_progress`` is called after each
-        batch. Options as in :meth:`plan`. With a ``name``, the run of that name is continued if
-        there is one; if it is finished already, its result says so, and nothing is done.
+        batch, ``on_activity`` also in between, with what the run does then. Options as in
+        :meth:`plan`. With a ``name``, the run of that name is continued if there is one; if it is
+        finished already, its result says so, and nothing is done.
         """
         asked = request(pipeline, start, end, **options)
-        manifest = self._starter.begin(asked, name, spark)
+        tell = telling(on_activity)
+        manifest = self._starter(tell).begin(asked, name, spark)
         if self.registry.get(manifest.run).state is RunState.FINISHED:
             return replace(self.status(manifest.run), already_finished=True)
         self._announce(manifest, on_start)
-        return self.resume(manifest.run, on_progress=on_progress, spark=spark)
+        return self.resume(manifest.run, on_progress=on_progress, on_activity=tell, spark=spark)
 
     def prepare(self, plan: RunPlan, name: str | None = None) -> Manifest:
         """Make a run of a plan: write manifest, registry entry and tags. Nothing is computed yet.
 
         If a step fails, the steps before it are undone.
         """
-        return self._starter.prepare(plan, name)
+        return self._starter().prepare(plan, name)
 
-    @property
-    def _starter(self) -> Starter:
-        return Starter(self.loaded)
+    def _starter(self, tell: Tell = untold) -> Starter:
+        """What writes runs down; only commands that do need it, with all that it imports."""
+        from tidemill.runtime.starts.starting import Starter
+
+        return Starter(self.loaded, tell)
 
     def plan_run(
         self,
@@ -139,6 +144,7 @@ class Project:
         name: str | None = None,
         on_start: Callable[[Manifest], None] = lambda manifest: None,
         on_progress: Callable[[Progress], None] = lambda progress: None,
+        on_activity: Tell = untold,
         spark: SparkSession | None = None,
         **options: Any,
     ) -> RunResult:
@@ -149,9 +155,13 @@ class Project:
         the sinks' tables, unless ``into`` names another one. With a ``name``, the run of that name
         is continued if there is one.
         """
-        manifest = self.prepare_run(pipeline, start, begin=begin, name=name, spark=spark, **options)
+        tell = telling(on_activity)
+        asked = run_request(pipeline, start, begin, **options)
+        manifest = self._starter(tell).begin(asked, name, spark)
         self._announce(manifest, on_start)
-        return self.resume(manifest.run, until=until, on_progress=on_progress, spark=spark)
+        return self.resume(
+            manifest.run, until=until, on_progress=on_progress, on_activity=tell, spark=spark
+        )
 
     def prepare_run(
         self,
@@ -160,12 +170,13 @@ class Project:
         *,
         begin: str = "latest",
         name: str | None = None,
+        on_activity: Tell = untold,
         spark: SparkSession | None = None,
         **options: Any,
     ) -> Manifest:
         """Write the manifest of :meth:`run`, or find the run of that name, for `resume`."""
         asked = run_request(pipeline, start, begin, **options)
-        return self._starter.begin(asked, name, spark)
+        return self._starter(telling(on_activity)).begin(asked, name, spark)
 
     def prepare_recovery(
         self,
@@ -188,7 +199,7 @@ class Project:
         def plan(start: datetime) -> RunPlan:
             return self.plan_run(pipeline, start, spark=spark, **options)
 
-        return self._starter.recover(plan, lost, name, changed_code=changed_code)
+        return self._starter().recover(plan, lost, name, changed_code=changed_code)
 
     def run_archive(
         self,
@@ -218,7 +229,7 @@ class Project:
 
         Or find the run of that name, for `resume`.
         """
-        return self._starter.follow(streams, parse_duration(trigger), name)
+        return self._starter().follow(streams, parse_duration(trigger), name)
 
     def has_grown(self, run: str) -> bool:
         """Whether a run ended because records have new fields, so that another must continue."""
@@ -226,7 +237,7 @@ class Project:
 
     def prepare_grown(self, manifest: Manifest) -> Manifest:
         """Prepare the run that continues, under the same name, a run that has met new fields."""
-        return self._starter.outgrow(manifest)
+        return self._starter().outgrow(manifest)
 
     def log_risks(self, manifest: Manifest) -> tuple[str, ...]:
         """Which promises are weaker because of the kind of time in a run's topics."""
@@ -277,6 +288,7 @@ class Project:
         params: Mapping[str, Any] | None = None,
         on_start: Callable[[Manifest], None] = lambda manifest: None,
         on_progress: Callable[[Progress], None] = lambda progress: None,
+        on_activity: Tell = untold,
         spark: SparkSession | None = None,
     ) -> RunResult:
         """Continue exactly where a run stopped or died; a paused run is released.
@@ -302,12 +314,13 @@ class Project:
             update_control(folder.path, paused=False)
             return self.status(record.run)
         if record.state is RunState.PLANNED:
-            complete_run(self.loaded, manifest, folder)
-        result = self._execute(manifest, on_progress, spark, until)
+            self._starter().complete(manifest, folder)
+        tell = telling(on_activity)
+        result = self._execute(manifest, on_progress, spark, until, tell)
         while self.has_grown(manifest.run) and not is_watched(folder.path):
             manifest = self.prepare_grown(manifest)
             self._announce(manifest, on_start)
-            result = self._execute(manifest, on_progress, spark, until)
+            result = self._execute(manifest, on_progress, spark, until, tell)
         return result
 
     def _announce(self, manifest: Manifest, on_start: Callable[[Manifest], None]) -> None:
@@ -325,7 +338,8 @@ class Project:
         manifest: Manifest,
         on_progress: Callable[[Progress], None],
         spark: SparkSession | None,
-        until: Until | None = None,
+        until: Until | None,
+        tell: Tell,
     ) -> RunResult:
         from tidemill.runtime.driving.executor import execute
 
@@ -336,7 +350,7 @@ class Project:
 
         goal = self.goal(manifest, until)
         folder = self._folder(manifest.run)
-        execute(self.loaded, folder, registry, report, spark=spark, goal=goal)
+        execute(self.loaded, folder, registry, report, spark=spark, goal=goal, tell=tell)
         return self.status(manifest.run)
 
     def goal(self, manifest: Manifest, until: Until | None) -> Goal | None:
@@ -381,7 +395,7 @@ class Project:
         if is_held(folder.path):
             update_control(folder.path, cancelled=True)
         elif folder.has_manifest():
-            release(open_catalog(self.loaded), folder.read_manifest())
+            self._starter().release(folder.read_manifest())
             self.registry.set_state(run, RunState.CANCELLED)
         else:
             self.registry.set_state(run, RunState.CANCELLED, "its folder is gone")
@@ -474,4 +488,12 @@ def load(path: str | Path = "tidemill.yaml") -> Project:
     return Project(load_config(path))
 
 
-__all__: Sequence[str] = ["Progress", "Project", "RunResult", "Until", "load", "request"]
+__all__: Sequence[str] = [
+    "Activity",
+    "Progress",
+    "Project",
+    "RunResult",
+    "Until",
+    "load",
+    "request",
+]

@@ -34,10 +34,12 @@ from tidemill.runtime.driving.driver import Driver
 from tidemill.runtime.driving.frames import Work, build_frame
 from tidemill.runtime.driving.growth import GrowthWatch
 from tidemill.runtime.driving.logwatch import LogWatch
+from tidemill.runtime.driving.readwatch import ReadWatch
 from tidemill.runtime.driving.seam import SeamWatch
 from tidemill.runtime.driving.supervisor import STOPPING, on_signals
 from tidemill.runtime.driving.tablewatch import TableWatch
 from tidemill.runtime.registry import OVER, BatchRecord, Registry, RunState
+from tidemill.runtime.reports.activity import Activity, ActivityKind, Tell, untold
 from tidemill.runtime.reports.judging import judge_end, watch_hours
 from tidemill.runtime.spark.session import build_session, end_jvm, run_settings, stop_session
 from tidemill.runtime.spark.settings import apply_settings, share_shuffles
@@ -57,6 +59,7 @@ def execute(
     *,
     spark: SparkSession | None = None,
     goal: Goal | None = None,
+    tell: Tell = untold,
 ) -> RunState:
     """Drive the run in this folder until it ends or stops. Safe to call again after any crash."""
     manifest = folder.read_manifest()
@@ -67,7 +70,8 @@ def execute(
         try:
             work = Work(loaded, manifest, folder)
             watched = watch_hours(registry, manifest, _logged(log, on_batch))
-            state = _drive(work, registry, watched, spark, goal or Goal())
+            tell(Activity(ActivityKind.STARTING))
+            state = _drive(work, registry, watched, spark, goal or Goal(), tell=tell)
             if state is RunState.FINISHED or not manifest.times.ends:
                 judge_end(loaded, folder, registry, manifest)
         except BaseException as error:
@@ -145,6 +149,8 @@ def _drive(
     on_batch: Callable[[BatchRecord], None],
     given: SparkSession | None,
     goal: Goal,
+    *,
+    tell: Tell,
 ) -> RunState:
     manifest, config = work.manifest, work.loaded.config.spark
     catalog = open_catalog(work.loaded)
@@ -173,6 +179,7 @@ def _drive(
     try:
         slicings = {source: Slicing(work.options(source)) for source in manifest.sources}
         archives = {name: slicing.archive for name, slicing in slicings.items()}
+        tell(Activity(ActivityKind.CHECKING))
         is_fresh = _is_fresh(work, stamps, sinks, registry)
         found = require_same(work, spark, archives, is_fresh=is_fresh)
         pipeline, facts = found or (None, None)
@@ -196,6 +203,7 @@ def _drive(
             manifest, work.folder, registry, committer, on_batch, goal, seam, logs, growth
         )
         driver.tables = TableWatch(work) if manifest.tables else None
+        driver.reading = ReadWatch(work.folder, manifest, slicings, tell)
         driver.base = work.loaded.base
         if given is None:
             driver.end_jvm = partial(end_jvm, spark)
