@@ -46,7 +46,7 @@ class RowMeter:
             if not self._is_known:
                 self._file.make_folder()
             self._file.write(str(self.rows))
-        except OSError:
+        except (OSError, ValueError):
             self._due = math.inf  # whoever waits sees less; the rows are read all the same
             return
         self._is_known, now = True, time.monotonic()

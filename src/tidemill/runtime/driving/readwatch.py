@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from tidemill.errors import TidemillError
 from tidemill.reading.rowmeter import rows_read
 from tidemill.runfolder.offset_log import last_batch, read_batch
-from tidemill.runtime.driving.committer import slices_taken
+from tidemill.runtime.driving.committer import TakenSlice, slices_taken
 from tidemill.runtime.reports.activity import Activity, ActivityKind, Tell
 
 if TYPE_CHECKING:
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from tidemill.planning.manifest import Manifest
     from tidemill.reading.slicing import Slicing
     from tidemill.runfolder.folder import RunFolder
-    from tidemill.runtime.driving.committer import TakenSlice
 
 _EVERY = 0.5
 
