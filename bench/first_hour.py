@@ -25,7 +25,8 @@ START, END = "2026-01-01T00:00Z", "2026-01-02T00:00Z"
 _ASKED = (PIPELINE, "--from", START, "--to", END)
 _SLICE = "29m"  # so wide that the day and its look-ahead are 51 slices
 _CODE = ".tidemill/analysis"
-_LINE = "slice 1/"
+_LINES = {"starting Spark": "first line", "slice 1/": "reading", "100%": "slice done"}
+"""What a line of progress has in it, and what it is called here."""
 
 
 def command(*arguments: str) -> list[str]:
@@ -43,8 +44,8 @@ def starter() -> Path:
 
 
 def init_backfill() -> dict[str, Any]:
-    """`tidemill backfill` of the day, and when its first line of progress is to be seen."""
-    began, first = time.monotonic(), None
+    """`tidemill backfill` of the day, and when its lines of progress are to be seen."""
+    began, seen = time.monotonic(), dict[str, float]()
     with subprocess.Popen(
         command("backfill", *_ASKED),
         cwd=starter(),
@@ -56,11 +57,12 @@ def init_backfill() -> dict[str, Any]:
         told = []
         for line in process.stderr:
             told.append(line)
-            if first is None and _LINE in line:
-                first = time.monotonic() - began
+            for text, name in _LINES.items():
+                if text in line:
+                    seen.setdefault(name, time.monotonic() - began)
     if process.returncode:
         raise SystemExit("".join(told))
-    return {"seconds": time.monotonic() - began, "first line": first}
+    return {"seconds": time.monotonic() - began, **seen}
 
 
 def timed(*arguments: str) -> dict[str, Any]:
@@ -146,18 +148,21 @@ _THEIRS = {
     "queryPlanning": "plan",
     "commitOffsets": "commit log entry",
     "triggerExecution": "batch",
+    "addBatch": "batch run",
 }
 
 
 def batches() -> dict[str, Any]:
     """A backfill of the day in 51 small slices: seconds per batch, median, and its parts."""
     from tidemill.runtime.driving.committer import Committer
+    from tidemill.runtime.driving.driver import Driver
     from tidemill.runtime.registry import Registry
 
     clock = Clock()
     for method, part in _OURS.items():
         clock(Committer, method, part)
     clock(Registry, "record_batch", "registry")
+    clock(Driver, "_handle", "our code")
     project, queries, ends = load(starter() / "tidemill.yaml"), dict[str, Any](), list[float]()
     with session(project) as spark:
 
@@ -174,6 +179,7 @@ def batches() -> dict[str, Any]:
     found = {part: statistics.median(values[5:]) for part, values in clock.parts.items()}
     for key, part in _THEIRS.items():
         found[part] = statistics.median(each.get(key, 0) / 1000 for each in told[5:])
+    found["from the plan to our code"] = found.pop("batch run") - found.pop("our code")
     return {
         "batches": len(ends),
         "seconds": statistics.median(steady),

@@ -46,7 +46,9 @@ def options(over: TimeRange) -> str:
 def backfill(project: Project, pipeline: str, over: TimeRange) -> RunResult:
     """Backfill with a progress line, and show how it went."""
     with ProgressLine() as line:
-        result = project.backfill(pipeline, over.start, over.end, on_progress=line.show)
+        result = project.backfill(
+            pipeline, over.start, over.end, on_progress=line.show, on_activity=line.tell
+        )
     show_result(result)
     if result.state != "finished":
         sys.exit(1)

@@ -27,11 +27,11 @@ from tidemill.runtime.registry import (
     RunState,
     open_registry,
 )
+from tidemill.runtime.reports.activity import Activity, Tell, telling, untold
 from tidemill.runtime.reports.overview import RunSummary, list_runs
 from tidemill.runtime.reports.results import Progress, RunResult
 from tidemill.runtime.reports.status import read_status
 from tidemill.runtime.spark.settings import require_same_meaning
-from tidemill.runtime.starts.starting import Starter, complete_run
 from tidemill.types import parse_duration
 
 if TYPE_CHECKING:
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from tidemill.runtime.reports.rows import PlaceRows
     from tidemill.runtime.reports.states import RunStates, StateSummary
     from tidemill.runtime.starts.again import Retried
+    from tidemill.runtime.starts.starting import Starter
 
 
 class Project:
@@ -89,28 +90,31 @@ class Project:
         name: str | None = None,
         on_start: Callable[[Manifest], None] = lambda manifest: None,
         on_progress: Callable[[Progress], None] = lambda progress: None,
+        on_activity: Tell = untold,
         spark: SparkSession | None = None,
         **options: Any,
     ) -> RunResult:
         """Recompute ``[start, end)`` from the archive, exactly once, by default into a shadow.
 
         ``on_start`` gets the manifest before anything runs; ``on_progress`` is called after each
-        batch. Options as in :meth:`plan`. With a ``name``, the run of that name is continued if
-        there is one; if it is finished already, its result says so, and nothing is done.
+        batch, ``on_activity`` also in between, with what the run does then. Options as in
+        :meth:`plan`. With a ``name``, the run of that name is continued if there is one; if it is
+        finished already, its result says so, and nothing is done.
         """
         asked = request(pipeline, start, end, **options)
-        manifest = self._starter.begin(asked, name, spark)
+        tell = telling(on_activity)
+        manifest = self._starter(tell).begin(asked, name, spark)
         if self.registry.get(manifest.run).state is RunState.FINISHED:
             return replace(self.status(manifest.run), already_finished=True)
         self._announce(manifest, on_start)
-        return self.resume(manifest.run, on_progress=on_progress, spark=spark)
+        return self.resume(manifest.run, on_progress=on_progress, on_activity=tell, spark=spark)
 
     def prepare(self, plan: RunPlan, name: str | None = None) -> Manifest:
         """Make a run of a plan: write manifest, registry entry and tags. Nothing is computed yet.
 
         If a step fails, the steps before it are undone.
         """
-        return self._starter.prepare(plan, name)
+        return self._starter().prepare(plan, name)
 
     def prepare_retry(
         self, run: str, *, spark: SparkSession | None = None, append: bool = False
@@ -123,9 +127,11 @@ class Project:
 
         return prepare_again(self.loaded, run, spark, append=append)
 
-    @property
-    def _starter(self) -> Starter:
-        return Starter(self.loaded)
+    def _starter(self, tell: Tell = untold) -> Starter:
+        """What writes runs down; only commands that do need it, with all that it imports."""
+        from tidemill.runtime.starts.starting import Starter
+
+        return Starter(self.loaded, tell)
 
     def plan_run(
         self,
@@ -150,6 +156,7 @@ class Project:
         name: str | None = None,
         on_start: Callable[[Manifest], None] = lambda manifest: None,
         on_progress: Callable[[Progress], None] = lambda progress: None,
+        on_activity: Tell = untold,
         spark: SparkSession | None = None,
         **options: Any,
     ) -> RunResult:
@@ -160,9 +167,13 @@ class Project:
         the sinks' tables, unless ``into`` names another one. With a ``name``, the run of that name
         is continued if there is one.
         """
-        manifest = self.prepare_run(pipeline, start, begin=begin, name=name, spark=spark, **options)
+        tell = telling(on_activity)
+        asked = run_request(pipeline, start, begin, **options)
+        manifest = self._starter(tell).begin(asked, name, spark)
         self._announce(manifest, on_start)
-        return self.resume(manifest.run, until=until, on_progress=on_progress, spark=spark)
+        return self.resume(
+            manifest.run, until=until, on_progress=on_progress, on_activity=tell, spark=spark
+        )
 
     def prepare_run(
         self,
@@ -171,12 +182,13 @@ class Project:
         *,
         begin: str = "latest",
         name: str | None = None,
+        on_activity: Tell = untold,
         spark: SparkSession | None = None,
         **options: Any,
     ) -> Manifest:
         """Write the manifest of :meth:`run`, or find the run of that name, for `resume`."""
         asked = run_request(pipeline, start, begin, **options)
-        return self._starter.begin(asked, name, spark)
+        return self._starter(telling(on_activity)).begin(asked, name, spark)
 
     def prepare_recovery(
         self,
@@ -199,7 +211,7 @@ class Project:
         def plan(start: datetime) -> RunPlan:
             return self.plan_run(pipeline, start, spark=spark, **options)
 
-        return self._starter.recover(plan, lost, name, changed_code=changed_code)
+        return self._starter().recover(plan, lost, name, changed_code=changed_code)
 
     def run_archive(
         self,
@@ -229,7 +241,7 @@ class Project:
 
         Or find the run of that name, for `resume`.
         """
-        return self._starter.follow(streams, parse_duration(trigger), name)
+        return self._starter().follow(streams, parse_duration(trigger), name)
 
     def has_grown(self, run: str) -> bool:
         """Whether a run ended because records have new fields, so that another must continue."""
@@ -237,7 +249,7 @@ class Project:
 
     def prepare_grown(self, manifest: Manifest) -> Manifest:
         """Prepare the run that continues, under the same name, a run that has met new fields."""
-        return self._starter.outgrow(manifest)
+        return self._starter().outgrow(manifest)
 
     def log_risks(self, manifest: Manifest) -> tuple[str, ...]:
         """Which promises are weaker because of the kind of time in a run's topics."""
@@ -283,6 +295,7 @@ class Project:
         params: Mapping[str, Any] | None = None,
         on_start: Callable[[Manifest], None] = lambda manifest: None,
         on_progress: Callable[[Progress], None] = lambda progress: None,
+        on_activity: Tell = untold,
         spark: SparkSession | None = None,
     ) -> RunResult:
         """Continue exactly where a run stopped or died; a paused run is released.
@@ -308,12 +321,13 @@ class Project:
             update_control(folder.path, paused=False)
             return self.status(record.run)
         if record.state is RunState.PLANNED:
-            complete_run(self.loaded, manifest, folder)
-        result = self._execute(manifest, on_progress, spark, until)
+            self._starter().complete(manifest, folder)
+        tell = telling(on_activity)
+        result = self._execute(manifest, on_progress, spark, until, tell)
         while self.has_grown(manifest.run) and not is_watched(folder.path):
             manifest = self.prepare_grown(manifest)
             self._announce(manifest, on_start)
-            result = self._execute(manifest, on_progress, spark, until)
+            result = self._execute(manifest, on_progress, spark, until, tell)
         return result
 
     def _announce(self, manifest: Manifest, on_start: Callable[[Manifest], None]) -> None:
@@ -331,7 +345,8 @@ class Project:
         manifest: Manifest,
         on_progress: Callable[[Progress], None],
         spark: SparkSession | None,
-        until: Until | None = None,
+        until: Until | None,
+        tell: Tell,
     ) -> RunResult:
         from tidemill.runtime.driving.executor import execute
 
@@ -342,7 +357,7 @@ class Project:
 
         goal = self.goal(manifest, until)
         folder = self._folder(manifest.run)
-        execute(self.loaded, folder, registry, report, spark=spark, goal=goal)
+        execute(self.loaded, folder, registry, report, spark=spark, goal=goal, tell=tell)
         return self.status(manifest.run)
 
     def goal(self, manifest: Manifest, until: Until | None) -> Goal | None:
@@ -475,4 +490,12 @@ def load(path: str | Path = "tidemill.yaml") -> Project:
     return Project(load_config(path))
 
 
-__all__: Sequence[str] = ["Progress", "Project", "RunResult", "Until", "load", "request"]
+__all__: Sequence[str] = [
+    "Activity",
+    "Progress",
+    "Project",
+    "RunResult",
+    "Until",
+    "load",
+    "request",
+]

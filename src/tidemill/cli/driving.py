@@ -170,7 +170,7 @@ def run(pipeline: str, supervise: bool, config: Path, as_json: bool, **options: 
     """
     project = open_project(str(config))
     goal = pop_until(options)
-    manifest = _prepare(project, pipeline, given(options))
+    manifest = _prepare(project, pipeline, given(options), as_json)
     announce(project, manifest, as_json)
     if supervise:
         finish(keep_going(project, manifest, config, goal), as_json)
@@ -178,7 +178,7 @@ def run(pipeline: str, supervise: bool, config: Path, as_json: bool, **options: 
         show_progress(partial(project.resume, manifest.run, until=goal), as_json)
 
 
-def _prepare(project: Project, pipeline: str, options: dict[str, Any]) -> Manifest:
+def _prepare(project: Project, pipeline: str, options: dict[str, Any], as_json: bool) -> Manifest:
     lost, start = options.pop("lost", None), options.pop("start", None)
     if lost is None:
         if options.pop("changed_code", False):
@@ -186,7 +186,12 @@ def _prepare(project: Project, pipeline: str, options: dict[str, Any]) -> Manife
                 "--changed-code belongs to --recover-from-archive",
                 fix="a new run has no earlier code to differ from: leave it out",
             )
-        return project.prepare_run(pipeline, start, **options)
+        if as_json:  # scripts take the run's id from the first line
+            return project.prepare_run(pipeline, start, **options)
+        from tidemill.cli.progress import ProgressLine
+
+        with ProgressLine() as line:
+            return project.prepare_run(pipeline, start, on_activity=line.tell, **options)
     if start is not None or options.pop("begin", "latest") != "latest":
         raise PlanError(
             "--recover-from-archive goes on where the lost run ended",

@@ -150,7 +150,7 @@ def show_progress(drive: Callable[..., RunResult], as_json: bool) -> None:
     from tidemill.cli.progress import ProgressLine
 
     with ProgressLine() as line:
-        result = drive(on_progress=line.show)
+        result = drive(on_progress=line.show, on_activity=line.tell)
     finish(result, as_json)
 
 

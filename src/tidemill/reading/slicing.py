@@ -105,6 +105,13 @@ class Slicing:
         low, high = start.frontier, end.frontier
         return [side_name(self.source, low, high, index) for index in range(count)]
 
+    def planned_rows(self, start: Offset, end: Offset) -> int | None:
+        """About how many rows a slice of history has, by its statistics; None for a live one."""
+        if end.is_live:
+            return None
+        stretch = self._stretch(self.route.history.phase_before(self.source, end.frontier))
+        return sum(piece.rows for piece in stretch.pieces(start.frontier, end.frontier))
+
     def _loads(
         self, start: Offset, end: Offset
     ) -> tuple[PieceReader, SourcePin, list[list[Piece]]]:

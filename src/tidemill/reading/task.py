@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidemill.reading.ordered import in_log_order
+from tidemill.reading.rowmeter import RowMeter
 from tidemill.reading.sidefile import Counts, write_side_file
 from tidemill.rows.columns import MARK, META, batch_of, meta_type, positions
 from tidemill.rows.verdict import CLOCK, Judged, is_dead, judge, side_rows, utc_time
@@ -44,9 +45,10 @@ class SliceTask:
 
 def read_task(task: SliceTask) -> Iterator[pa.RecordBatch]:
     """Yield the on-time rows, write the side file, yield the mark."""
-    counts, aside = Counts(), []
+    counts, aside, meter = Counts(), [], RowMeter(*task.side)
     followed = LogTracker(task) if task.pin.rows.for_archive else None
     for read in _rows(task):
+        meter.count(read.num_rows)
         rows = read if followed is None else followed.see(read)
         judged = judge(rows, task.pin, task.floor)
         batch, found = _on_time(judged, task)
@@ -61,6 +63,7 @@ def read_task(task: SliceTask) -> Iterator[pa.RecordBatch]:
             yield batch
     counts += Counts() if followed is None else followed.counts()
     write_side_file(*task.side, aside, counts)
+    meter.end()
     if task.mark is not None:
         yield _mark(task, task.mark)
 

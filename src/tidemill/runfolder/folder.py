@@ -63,6 +63,7 @@ VERSIONS = "reference"  # a folder per reference table: its rows, a file per dec
 READING_LISTS = "requests"  # a folder per source, a file per slice of a feed
 # Written whole by executors, and by the driver for the schemas of pinned tables.
 ARROW = ".arrow"
+READ_ROWS = ".rows"  # beside a task's side file: how many rows it has read so far
 SIDE_SLICE = "{source}/{start}-{end}"  # below RunFolder.side: a file per task of a slice
 STATE_VERSION = "{operator}/{batch:09d}"  # below RunFolder.state: a file per bucket of keys
 

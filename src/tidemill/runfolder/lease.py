@@ -16,8 +16,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
 
-import psutil
-
 from tidemill.errors import RunError
 from tidemill.runfolder.folder import JVM, LEASE, WATCH
 from tidemill.storage.location import Location
@@ -158,6 +156,8 @@ def awaited_jvm(folder: Path) -> int | None:
 
 def record_jvm(folder: Path, pid: int) -> None:
     """Say which JVM works for this run, before it may write anything."""
+    import psutil  # here, because a plan holds no lease
+
     process = psutil.Process(pid)
     known = {"pid": pid, "started": process.create_time()}
     (Location.of(folder) / JVM).write_json(known)
@@ -181,6 +181,8 @@ def _await_old_jvm(folder: Path, run: str) -> None:
 
 
 def _lives(pid: int, started: float) -> bool:
+    import psutil
+
     try:
         process = psutil.Process(pid)
         return (

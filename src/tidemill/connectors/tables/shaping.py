@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, cast
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from tidemill.errors import SourceError, nearest
 from tidemill.rows.columns import spark_type
@@ -102,6 +101,8 @@ def _with_times(rows: pa.Table, column: str, zone: str, where: str) -> pa.Table:
             fix="give first versions an early time, such as 1970-01-01",
         )
     if times.type.tz is None:
+        import pyarrow.compute as pc  # it takes long to import, and plans do without
+
         times = pc.assume_timezone(times, zone, ambiguous="earliest", nonexistent="earliest")
     return rows.set_column(rows.column_names.index(column), column, times.cast(TIME))
 

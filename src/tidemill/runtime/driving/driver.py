@@ -26,6 +26,7 @@ from tidemill.runtime.driving.committer import Committer
 from tidemill.runtime.driving.growth import GrowthWatch
 from tidemill.runtime.driving.logwatch import LogWatch
 from tidemill.runtime.driving.pacing import StepWatch, Throttle
+from tidemill.runtime.driving.readwatch import ReadWatch
 from tidemill.runtime.driving.rewind import prepare_start
 from tidemill.runtime.driving.seam import SeamWatch
 from tidemill.runtime.driving.tablewatch import TableWatch
@@ -69,6 +70,7 @@ class Driver:
     growth: GrowthWatch | None = None
     tables: TableWatch | None = None
     yielding: YieldWatch | None = None
+    reading: ReadWatch | None = None
     end_jvm: Callable[[], None] = lambda: None
     patience: Patience = field(default_factory=Patience)
     base: Path = Path("/nowhere")  # the project's folder, in which the user's code is
@@ -173,6 +175,8 @@ class Driver:
             self._steps.look(query)
             if self.logs is not None:
                 self.logs.look()
+            if self.reading is not None:
+                self.reading.look(self._frontier)
             if control.stopping or self._is_reached():
                 self.stop()
             self._look_for_growth()

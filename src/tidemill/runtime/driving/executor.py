@@ -35,11 +35,13 @@ from tidemill.runtime.driving.driver import Driver
 from tidemill.runtime.driving.frames import Work, build_frame
 from tidemill.runtime.driving.growth import GrowthWatch
 from tidemill.runtime.driving.logwatch import LogWatch
+from tidemill.runtime.driving.readwatch import ReadWatch
 from tidemill.runtime.driving.seam import SeamWatch
 from tidemill.runtime.driving.supervisor import STOPPING, on_signals
 from tidemill.runtime.driving.tablewatch import TableWatch
 from tidemill.runtime.driving.yielding import YieldWatch
 from tidemill.runtime.registry import OVER, BatchRecord, Registry, RunState
+from tidemill.runtime.reports.activity import Activity, ActivityKind, Tell, untold
 from tidemill.runtime.reports.judging import HourWatch, judge_end
 from tidemill.runtime.spark.session import (
     build_session,
@@ -73,6 +75,7 @@ def execute(
     *,
     spark: SparkSession | None = None,
     goal: Goal | None = None,
+    tell: Tell = untold,
 ) -> RunState:
     """Drive the run in this folder until it ends or stops. Safe to call again after any crash."""
     manifest = folder.read_manifest()
@@ -83,7 +86,8 @@ def execute(
         try:
             work = Work(loaded, manifest, folder)
             watched = HourWatch(loaded, folder, registry, _logged(log, on_batch))
-            state = _drive(work, registry, watched, spark, goal or Goal())
+            tell(Activity(ActivityKind.STARTING))
+            state = _drive(work, registry, watched, spark, goal or Goal(), tell=tell)
             if state is RunState.FINISHED:
                 judge_end(loaded, folder, registry, manifest)
             elif not manifest.times.ends:  # a stop does not wait for a catalog, nor fail by it
@@ -177,6 +181,8 @@ def _drive(
     on_batch: Callable[[BatchRecord], None],
     given: SparkSession | None,
     goal: Goal,
+    *,
+    tell: Tell,
 ) -> RunState:
     manifest, config = work.manifest, work.loaded.config.spark
     catalog = open_catalog(work.loaded)
@@ -205,6 +211,7 @@ def _drive(
     try:
         slicings = {source: Slicing(work.options(source)) for source in manifest.sources}
         archives = {name: slicing.archive for name, slicing in slicings.items()}
+        tell(Activity(ActivityKind.CHECKING))
         is_fresh = _is_fresh(work, stamps, sinks, registry)
         found = require_same(work, spark, archives, is_fresh=is_fresh)
         pipeline, facts = found or (None, None)
@@ -221,16 +228,8 @@ def _drive(
         frame = build_frame(work, spark, archives, targets, pipeline)
         kind = Committer if manifest.code.is_there else ArchiveCommitter
         committer = kind(manifest, work.folder, sinks, sides, slicings)
-        seam = None if manifest.times.ends else SeamWatch(work.loaded, work.folder, manifest)
-        logs = None if manifest.times.ends else LogWatch(work.loaded, work.folder, manifest)
-        growth = None if manifest.code.is_there else GrowthWatch(work.loaded, manifest)
-        driver = Driver(
-            manifest, work.folder, registry, committer, on_batch, goal, seam, logs, growth
-        )
-        driver.tables = TableWatch(work) if manifest.tables else None
-        if manifest.times.yields_to is not None:
-            driver.yielding = YieldWatch(work.loaded.home, work.folder, registry, manifest)
-        driver.base = work.loaded.base
+        driver = _driver(work, registry, committer, on_batch, goal)
+        driver.reading = ReadWatch(work.folder, manifest, slicings, tell)
         if given is None:
             driver.end_jvm = partial(end_jvm, spark)
         # Only the main thread can handle signals; a run in another one is stopped by its caller.
@@ -242,3 +241,30 @@ def _drive(
             stop_session(spark)
         else:
             give_back()
+
+
+def _driver(
+    work: Work,
+    registry: Registry,
+    committer: Committer,
+    on_batch: Callable[[BatchRecord], None],
+    goal: Goal,
+) -> Driver:
+    """The driver, with whatever of its run has to be watched beside the batches."""
+    manifest, is_live = work.manifest, not work.manifest.times.ends
+    driver = Driver(
+        manifest,
+        work.folder,
+        registry,
+        committer,
+        on_batch,
+        goal,
+        seam=SeamWatch(work.loaded, work.folder, manifest) if is_live else None,
+        logs=LogWatch(work.loaded, work.folder, manifest) if is_live else None,
+        growth=None if manifest.code.is_there else GrowthWatch(work.loaded, manifest),
+    )
+    driver.tables = TableWatch(work) if manifest.tables else None
+    if manifest.times.yields_to is not None:
+        driver.yielding = YieldWatch(work.loaded.home, work.folder, registry, manifest)
+    driver.base = work.loaded.base
+    return driver

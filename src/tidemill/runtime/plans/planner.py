@@ -41,6 +41,7 @@ from tidemill.runtime.plans.backfillplan import BackfillSteps
 from tidemill.runtime.plans.expecting import expectation_risks, find_checks, find_settling
 from tidemill.runtime.plans.pinning import check_columns, snapshot_ages
 from tidemill.runtime.plans.tables import OpenTable, open_tables
+from tidemill.runtime.reports.activity import Activity, ActivityKind, Tell, untold
 from tidemill.runtime.spark.settings import local_cores
 from tidemill.types import show_duration, to_micros
 
@@ -70,8 +71,12 @@ def make_plan(
     request: RunRequest,
     now: datetime,
     spark: SparkSession | None = None,
+    tell: Tell = untold,
 ) -> RunPlan:
-    """The dry run. ``now`` is frozen by the caller; Spark starts only for code not seen before."""
+    """The dry run. ``now`` is frozen by the caller; Spark starts only for code not seen before.
+
+    That takes seconds, so ``tell`` is told of it.
+    """
     config = require_pipeline(loaded, request.pipeline)
     # A setting that is no number is refused before Spark starts.
     shuffles(loaded.config.spark, local_cores())
@@ -92,7 +97,7 @@ def make_plan(
     opened = _open_sources(loaded, steps, request, streams)
     if known is None:
         steps.foresee(opened.pins, opened.readers)
-    facts = _facts(loaded, given, opened, known, spark, tables=tables, seen=seen)
+    facts = _facts(loaded, given, opened, known, spark, tables=tables, seen=seen, tell=tell)
     if known is None or facts is not known.facts:
         # It was analysed, for seconds: a table may have expired the snapshot meanwhile.
         opened = _open_sources(loaded, steps, request, streams)
@@ -236,12 +241,14 @@ def _facts(
     *,
     tables: Mapping[str, OpenTable],
     seen: Seen,
+    tell: Tell,
 ) -> PipelineFacts:
     """From the cache, or by asking a small Spark session."""
     joined = {f"table {name}": table.columns for name, table in tables.items()}
     columns, name = digest({**opened.columns, **joined}), given.pipeline
     if known is not None and known.columns == columns:
         return known.facts
+    tell(Activity(ActivityKind.ANALYSING))
     from tidemill.runtime.code.analyst import analyse
     from tidemill.runtime.spark.session import build_session
     from tidemill.runtime.spark.settings import with_settings

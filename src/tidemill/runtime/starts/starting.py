@@ -24,6 +24,7 @@ from tidemill.runfolder.folder import RunFolder, new_run_id
 from tidemill.runfolder.offset_log import has_log
 from tidemill.runtime.plans.planner import make_plan
 from tidemill.runtime.registry import RunState, open_registry
+from tidemill.runtime.reports.activity import Activity, ActivityKind, Tell, untold
 from tidemill.runtime.spark.settings import local_cores
 from tidemill.runtime.starts.archive_run import (
     archive_run_asked,
@@ -58,13 +59,16 @@ class Starter:
     """Gives manifests that may be driven: of new runs, or of the run that a name stands for."""
 
     loaded: LoadedConfig
+    tell: Tell = untold
 
     def begin(self, asked: RunRequest, name: str | None, spark: SparkSession | None) -> Manifest:
         """A run of a pipeline. Without a run of that name one is planned, and then has the name."""
         found = self._named(name, asked.pipeline, asked_of(asked))
         if found is not None:
             return found
-        return self.prepare(make_plan(self.loaded, asked, datetime.now(UTC), spark), name)
+        self.tell(Activity(ActivityKind.PLANNING))
+        plan = make_plan(self.loaded, asked, datetime.now(UTC), spark, self.tell)
+        return self.prepare(plan, name)
 
     def prepare(self, plan: RunPlan, name: str | None = None) -> Manifest:
         """Fix a plan as a new run, if its place is free."""
@@ -78,6 +82,14 @@ class Starter:
             require_place(self._sink_run(made, open_catalog(self.loaded)), plan.request)
             write_run(self.loaded, made)
         return made
+
+    def complete(self, manifest: Manifest, folder: RunFolder) -> None:
+        """Do what is left to do for a run that was written down, before it is driven."""
+        complete_run(self.loaded, manifest, folder)
+
+    def release(self, manifest: Manifest) -> None:
+        """Let go of what a run that will not be driven has pinned."""
+        release(open_catalog(self.loaded), manifest)
 
     def recover(
         self,
