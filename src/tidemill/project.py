@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from tidemill.archive.desk import ArchiveDesk
+    from tidemill.planning.carrying import StatePoint
     from tidemill.runtime.driving.rewind import Rewound
     from tidemill.runtime.ends.forgetting import Forgotten
     from tidemill.runtime.reports.late import LateReport
@@ -452,6 +453,16 @@ class Project:
         A finished run has closed everything: its last state is empty, earlier states are not.
         """
         return self._states(run).summaries(operator, batch)
+
+    def export_state(self, run: str, file: Path, batch: int | None = None) -> StatePoint:
+        """Write the fold state of a run, and its place in the log, into one file.
+
+        It is that after ``batch``, or after the last committed one. ``run(state=…)`` goes on there.
+        """
+        from tidemill.runtime.starts.carrying import export_state
+
+        folder = self._folder(self.registry.get(run).run)
+        return export_state(folder, folder.read_manifest(), file, batch)
 
     def state_of(
         self, run: str, key: Any, operator: str | None = None, batch: int | None = None

@@ -10,6 +10,7 @@ from tidemill.errors import RunError
 from tidemill.jsonvalue import JsonValue, dump_json, load_json
 from tidemill.planning.code.chains import FoldPin
 from tidemill.planning.code.params import Param
+from tidemill.planning.code.shapes import FoldShape
 from tidemill.planning.cuts import Cut, Delays
 from tidemill.types import FOREVER_MICROS, TimeRange, from_micros
 
@@ -125,7 +126,8 @@ class RunIdentity(JsonValue):
     created: int  # the run's frozen 'now', µs
     name: str | None = None  # by which the run was begun; the registry says whose it is now
     asked: dict[str, Any] = field(default_factory=dict)  # with which options; {}: not known
-    recovers: str = ""  # the lost run that this one goes on for
+    recovers: str = ""  # the run, lost or upgraded, that this one goes on for
+    upgrades: bool = False  # that run is whole, and goes on itself until this one commits
 
 
 @dataclass(frozen=True)
@@ -161,6 +163,7 @@ class CodePin(JsonValue):
     behaviour: tuple[str, ...] = ()  # what the code does, see `planning.code.behaviour`
     settings: dict[str, str] | None = None  # Spark's, that change what code means; None: not known
     folds: dict[str, FoldPin] = field(default_factory=dict)
+    shapes: dict[str, FoldShape] = field(default_factory=dict)  # of the folds' state
     spare: int = 0  # µs by which Spark's watermark is held back for folds in front of it
     event_range_at_source: bool = False
     params: dict[str, Param] = field(default_factory=dict)  # the values it is called with
@@ -188,6 +191,14 @@ class Resources(JsonValue):
 
 
 @dataclass(frozen=True)
+class CarriedState(JsonValue):
+    """The state of folds with which a run begins: that of another run after a batch."""
+
+    run: str
+    batch: int
+
+
+@dataclass(frozen=True)
 class Manifest(JsonValue):
     """The decisions of a run. Written once, before the run starts."""
 
@@ -199,6 +210,7 @@ class Manifest(JsonValue):
     code: CodePin = field(default_factory=CodePin)
     expect: tuple[Check, ...] = ()
     tables: dict[str, TablePin] = field(default_factory=dict)
+    carried: CarriedState | None = None
     version: Literal[2] = VERSION
 
     @property
