@@ -40,12 +40,12 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from tidemill.archive.desk import ArchiveDesk
-    from tidemill.planning.carrying import StatePoint
     from tidemill.runtime.driving.rewind import Rewound
     from tidemill.runtime.ends.forgetting import Forgotten
     from tidemill.runtime.reports.late import LateReport
     from tidemill.runtime.reports.rows import PlaceRows
     from tidemill.runtime.reports.states import RunStates, StateSummary
+    from tidemill.runtime.starts.carrydesk import CarryDesk
 
 
 class Project:
@@ -349,6 +349,12 @@ class Project:
         now, pins = datetime.now(UTC), manifest.sources.values()
         return until.goal(now, complete_logs(self.loaded, pins) if until.caught_up else None)
 
+    def carry(self, run: str) -> CarryDesk:
+        """What is done with the state of a live run: export it, upgrade the run."""
+        from tidemill.runtime.starts.carrydesk import CarryDesk
+
+        return CarryDesk(self.loaded, self.registry.get(run).run, self.resume)
+
     def rewind(self, run: str, batch: int | None = None) -> Rewound:
         """Take a run without a driver back to a batch; `resume` runs later batches again.
 
@@ -453,16 +459,6 @@ class Project:
         A finished run has closed everything: its last state is empty, earlier states are not.
         """
         return self._states(run).summaries(operator, batch)
-
-    def export_state(self, run: str, file: Path, batch: int | None = None) -> StatePoint:
-        """Write the fold state of a run, and its place in the log, into one file.
-
-        It is that after ``batch``, or after the last committed one. ``run(state=…)`` goes on there.
-        """
-        from tidemill.runtime.starts.carrying import export_state
-
-        folder = self._folder(self.registry.get(run).run)
-        return export_state(folder, folder.read_manifest(), file, batch)
 
     def state_of(
         self, run: str, key: Any, operator: str | None = None, batch: int | None = None

@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import yaml
 
+from tidemill.connectors.sinks.iceberg.tables import ensure_table
 from tidemill.iceberg.catalog import find_table, open_catalog
-from tidemill.testing import MemoryLog, make_project
-from tidemill.testing.projects import Code, MemoryProject
+from tidemill.project import Project, load
 
 LATENESS = timedelta(seconds=3)
 TIME = pa.timestamp("us", "UTC")
@@ -24,14 +25,36 @@ SCHEMA = pa.schema(
 class Meadow:
     """One table ``logs.plays`` with minutes of history, to which rows of now can be added."""
 
-    def __init__(self, folder: Path, code: Code, seed: int, **options: Any) -> None:
-        self._dice, self._numbers = random.Random(seed), count()
+    def __init__(self, folder: Path, code: str, seed: int, *, time: str) -> None:
+        self.folder, self._dice, self._numbers = folder, random.Random(seed), count()
         self.born = datetime.now(UTC).replace(microsecond=0)
-        history = [self._row(self.born - timedelta(seconds=at)) for at in range(600, 0, -1)]
-        log = MemoryLog(pa.Table.from_pylist(history, SCHEMA), lateness=LATENESS)
-        self.project: MemoryProject = make_project(
-            folder, code, {"plays": log}, trigger="200 ms", **options
-        )
+        folder.mkdir(parents=True, exist_ok=True)
+        self.sinks = {"output": {"table": "marts.output", "time": time}}
+        self.write(code)
+        rows = [self._row(self.born - timedelta(seconds=at)) for at in range(600, 0, -1)]
+        catalog = open_catalog(self.project.loaded)
+        table = ensure_table(catalog, "logs.plays", SCHEMA, None, "none")
+        table.append(pa.Table.from_pylist(rows, SCHEMA))
+
+    def write(self, code: str, **options: Any) -> None:
+        """The pipeline's code from now on, and options of its section."""
+        (self.folder / "pipelines.py").write_text(code, "utf-8")
+        archive = {"type": "iceberg", "table": "logs.plays", "ingest_time": "ingest_ts"}
+        config = {
+            "spark": {"master": "local[2]", "conf": {"spark.ui.enabled": False}},
+            "streams": {"plays": {
+                "event_time": "event_ts", "lateness": "3 s", "skew": "1 s", "archive": archive,
+            }},
+            "pipelines": {"pipeline": {
+                "entry": "pipelines:pipeline", "trigger": "200 ms", "max_misalignment": "1 min",
+                "sinks": self.sinks, **options,
+            }},
+        }  # fmt: skip
+        (self.folder / "tidemill.yaml").write_text(yaml.safe_dump(config), "utf-8")
+
+    @property
+    def project(self) -> Project:
+        return load(self.folder / "tidemill.yaml")
 
     def _row(self, ingest: datetime) -> dict[str, Any]:
         """A row with this ingest time; some are late."""
@@ -51,6 +74,11 @@ class Meadow:
         catalog.load_table("logs.plays").append(pa.Table.from_pylist(found, SCHEMA))
         return now + timedelta(milliseconds=1)
 
+    def log(self) -> list[dict[str, Any]]:
+        """All rows that are on time."""
+        rows = self.rows("logs.plays")
+        return [row for row in rows if row["ingest_ts"] - row["event_ts"] <= LATENESS]
+
     def rows(self, name: str) -> list[dict[str, Any]]:
         """A table's rows; no file of it may be there twice."""
         table = find_table(open_catalog(self.project.loaded), name)
@@ -65,3 +93,20 @@ class Meadow:
 def since(rows: list[dict[str, Any]], time: str, start: datetime) -> list[dict[str, Any]]:
     """The rows with a time at or after the start."""
     return [row for row in rows if row[time] >= start]
+
+
+def counted(rows: list[dict[str, Any]], width: int, after: int, until: int) -> list[dict[str, Any]]:
+    """Windows of so many seconds by definition, with an end (s since 1970) in ``(after, until]``.
+
+    That is what a run gives that had a watermark of ``after`` before, and has one of ``until`` now.
+    """
+    found: dict[tuple[int, int], list[int]] = {}
+    for row in rows:
+        start = int(row["event_ts"].timestamp() // width) * width
+        found.setdefault((row["key"], start), []).append(row["n"])
+    return [
+        {"key": key, "window_start": datetime.fromtimestamp(start, UTC), "n": len(numbers),
+         "sum": sum(numbers)}
+        for (key, start), numbers in found.items()
+        if after < start + width <= until
+    ]  # fmt: skip

@@ -5,7 +5,6 @@ from datetime import timedelta
 import pytest
 
 from tests.live.meadow import Meadow, since
-from tidemill import sessions
 from tidemill.project import Until
 from tidemill.testing import assert_same_rows
 from tidemill.types import to_micros
@@ -14,14 +13,19 @@ pytestmark = pytest.mark.spark
 MINUTE = timedelta(minutes=1)
 
 
-def code(plays):
+CODE = """
+from tidemill import pipeline, sessions
+
+@pipeline
+def pipeline(plays):
     agg = {"n": "count", "sum": ("sum", "n")}
     return plays.transform(sessions(key="key", gap="8 s", max_length="1 min", agg=agg))
+"""
 
 
 def test_history_makes_state_and_output_begins_where_it_is_told(spark, tmp_path):
     """A run that writes its history too gives the same rows from there on, live ones included."""
-    meadow = Meadow(tmp_path, code, 1, time="session_start")
+    meadow = Meadow(tmp_path, CODE, 1, time="session_start")
     project, born = meadow.project, meadow.born
     emission = born - 4 * MINUTE - timedelta(milliseconds=1)
     begun = {

@@ -195,7 +195,7 @@ def state(
     if file is not None:
         if key or operator or as_csv:
             raise click.UsageError("--export writes all state: leave --operator and --key out")
-        point = project.export_state(run, file, batch)
+        point = project.carry(run).export(file, batch)
         told = {"file": str(file), **point_json(point)}
         present(as_json, told, "upgradeview.show_export", point, file)
         return

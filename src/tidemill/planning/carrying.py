@@ -159,11 +159,12 @@ def begin_with(manifest: Manifest, point: StatePoint) -> Manifest:
         for name, pin in manifest.sources.items()
     }
     first = min(source.frontier for source in point.sources.values())
+    carried = CarriedState(point.run, point.batch) if manifest.code.folds else None
     return replace(
         manifest,
         sources=sources,
         times=replace(manifest.times, boundaries=(first,)),
-        carried=CarriedState(point.run, point.batch) if manifest.code.folds else None,
+        identity=replace(manifest.identity, carried=carried),
     )
 
 

@@ -117,6 +117,14 @@ class SourcePin(JsonValue):
 
 
 @dataclass(frozen=True)
+class CarriedState(JsonValue):
+    """The state of folds with which a run begins: that of another run after a batch."""
+
+    run: str
+    batch: int
+
+
+@dataclass(frozen=True)
 class RunIdentity(JsonValue):
     """Which run it is, and what was asked for."""
 
@@ -128,6 +136,7 @@ class RunIdentity(JsonValue):
     asked: dict[str, Any] = field(default_factory=dict)  # with which options; {}: not known
     recovers: str = ""  # the run, lost or upgraded, that this one goes on for
     upgrades: bool = False  # that run is whole, and goes on itself until this one commits
+    carried: CarriedState | None = None  # with which it begins
 
 
 @dataclass(frozen=True)
@@ -191,14 +200,6 @@ class Resources(JsonValue):
 
 
 @dataclass(frozen=True)
-class CarriedState(JsonValue):
-    """The state of folds with which a run begins: that of another run after a batch."""
-
-    run: str
-    batch: int
-
-
-@dataclass(frozen=True)
 class Manifest(JsonValue):
     """The decisions of a run. Written once, before the run starts."""
 
@@ -210,7 +211,6 @@ class Manifest(JsonValue):
     code: CodePin = field(default_factory=CodePin)
     expect: tuple[Check, ...] = ()
     tables: dict[str, TablePin] = field(default_factory=dict)
-    carried: CarriedState | None = None
     version: Literal[2] = VERSION
 
     @property

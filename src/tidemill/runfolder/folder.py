@@ -6,7 +6,7 @@ others take any ``Place``:
 
 - what is locked (the lease, the supervisor's watch, the lock of the control file): the lock is the
   kernel's, which lets go of it when a process is killed;
-- what the first writer decides (decided slices and versions, phases, reading lists;
+- what the first writer decides (decided slices and versions, phases, reading lists, succession;
   ``Location.write_first``): a hard link fails if the name is taken, and Arrow has no such
   operation for other stores;
 - Spark's log and checkpoint, which Spark writes by itself. The checkpoint's offset log is read by
@@ -56,6 +56,7 @@ JUDGEMENT = "judgement.json"  # what became of the run's expectations
 LAG = "lag.{source}.json"  # how far a live source is behind its log
 NEXT_TIMES = "next.{source}.json"  # when the next row of each of its partitions came
 # Decisions: the first writer's holds.
+SUCCESSION = "successor-{run}.json"  # whether the run that upgrades this one has taken over
 PHASES = "phases-{number}.json"  # where sources go: more history, or the live log
 SLICES = "slices"  # a folder per source, a file per decided slice
 VERSIONS = "reference"  # a folder per reference table: its rows, a file per decided version

@@ -41,6 +41,7 @@ from tidemill.runtime.registry import OVER, BatchRecord, Registry, RunState
 from tidemill.runtime.reports.judging import judge_end, watch_hours
 from tidemill.runtime.spark.session import build_session, end_jvm, run_settings, stop_session
 from tidemill.runtime.spark.settings import apply_settings, share_shuffles
+from tidemill.runtime.starts.handover import Handover, give_up_successors
 from tidemill.runtime.starts.standing import require_checkpoint
 from tidemill.runtime.starts.starting import release
 from tidemill.types import from_micros, show_instant
@@ -61,13 +62,16 @@ def execute(
     """Drive the run in this folder until it ends or stops. Safe to call again after any crash."""
     manifest = folder.read_manifest()
     with hold_lease(folder.path, manifest.run, lambda: forget_orders(folder)) as lease:
+        give_up_successors(loaded, registry, manifest)
+        handover = Handover(loaded, registry, manifest)
+        handover.require_open()
         registry.set_state(manifest.run, RunState.RUNNING)
         began, log = time.monotonic(), DriverLog(folder.path)
         log.write(f"driver {os.getpid()} drives the run {manifest.run} of {manifest.pipeline}")
         try:
             work = Work(loaded, manifest, folder)
             watched = watch_hours(registry, manifest, _logged(log, on_batch))
-            state = _drive(work, registry, watched, spark, goal or Goal())
+            state = _drive(work, registry, watched, spark, goal or Goal(), handover=handover)
             if state is RunState.FINISHED or not manifest.times.ends:
                 judge_end(loaded, folder, registry, manifest)
         except BaseException as error:
@@ -145,6 +149,8 @@ def _drive(
     on_batch: Callable[[BatchRecord], None],
     given: SparkSession | None,
     goal: Goal,
+    *,
+    handover: Handover,
 ) -> RunState:
     manifest, config = work.manifest, work.loaded.config.spark
     catalog = open_catalog(work.loaded)
@@ -189,6 +195,7 @@ def _drive(
         frame = build_frame(work, spark, archives, targets, pipeline)
         kind = Committer if manifest.code.is_there else ArchiveCommitter
         committer = kind(manifest, work.folder, sinks, sides, slicings)
+        committer.before_commit = handover.before_commit
         seam = None if manifest.times.ends else SeamWatch(work.loaded, work.folder, manifest)
         logs = None if manifest.times.ends else LogWatch(work.loaded, work.folder, manifest)
         growth = None if manifest.code.is_there else GrowthWatch(work.loaded, manifest)

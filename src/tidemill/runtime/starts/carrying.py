@@ -9,13 +9,14 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 import pyarrow as pa
 
-from tidemill import __version__
-from tidemill.connectors.logs.contract import open_log
+from tidemill.connectors.archives.opening import archive_of
+from tidemill.connectors.logs.contract import home_of, open_log
 from tidemill.errors import RequestError, RunError
 from tidemill.folds.rebucketing import split
 from tidemill.folds.state import BEFORE, Label, StateFiles, checksum_of
@@ -43,15 +44,19 @@ class KeptState:
     folder: RunFolder
     manifest: Manifest
 
-    def point(self, batch: int | None = None) -> StatePoint:
-        """Where the run stands, with the shapes of its folds; reads labels and checks all rows."""
+    def point(self, batch: int | None = None, *, folds: bool = True) -> StatePoint:
+        """Where the run stands, with the shapes of its folds, whose state is read and checked.
+
+        Without ``folds`` only where it stands.
+        """
         number = self._batch(batch)
         entry = read_batch(self.folder.checkpoint, number)
         if entry is None:
             raise self._none(f"batch {number} is not kept any more")
         found = point_of(self.manifest, number, entry)
-        folds = {name: self._fold(name, number) for name in self.manifest.code.folds}
-        return replace(found, folds=folds, tidemill=__version__)
+        names = self.manifest.code.folds if folds else ()
+        kept = {name: self._fold(name, number) for name in names}
+        return replace(found, folds=kept, tidemill=version("tidemill"))
 
     def rows(self, operator: str, batch: int) -> Iterator[pa.Table]:
         """The rows of a fold, bucket by bucket."""
@@ -193,14 +198,21 @@ def _unpacked(structs: pa.StructArray) -> pa.Table:
     return pa.Table.from_arrays(structs.flatten(), schema=pa.schema(list(structs.type)))
 
 
-def require_log(loaded: LoadedConfig, manifest: Manifest) -> None:
-    """Every log must still hold the rows from where the state ends, or the run would have a gap."""
+def secure_log(loaded: LoadedConfig, manifest: Manifest) -> None:
+    """Every log must still hold the rows from where the state ends, or the run would have a gap.
+
+    Of a table that is followed, the snapshot in which the state ends is tagged for the run.
+    """
     catalog = open_catalog(loaded)
     for pin in manifest.sources.values():
         log = open_log(loaded, pin, catalog)
         log.look_now()
-        if pin.phase is not None:
-            log.require_seam(pin.phase)
+        if pin.phase is None:
+            continue
+        log.require_seam(pin.phase)
+        if pin.archive is not None and home_of(log.live).reads_archive:
+            archive = replace(pin.archive, snapshot=pin.phase.positions)
+            archive_of(archive).hold(archive, catalog, manifest.run)
 
 
 def write_carried(folder: RunFolder, manifest: Manifest, point: StatePoint, rows: Rows) -> None:

@@ -32,7 +32,7 @@ from tidemill.runtime.starts.archive_run import (
     archive_run_manifest,
     archive_run_name,
 )
-from tidemill.runtime.starts.carrying import StateFile, require_log, write_carried
+from tidemill.runtime.starts.carrying import StateFile, secure_log, write_carried
 from tidemill.runtime.starts.guards import (
     not_written,
     one_start_at_a_time,
@@ -165,7 +165,7 @@ class FromFile:
         point = self.file.point()
         require_fit(point, manifest, natives, str(self.file.path))
         made = begin_with(manifest, point)
-        require_log(self.loaded, made)
+        secure_log(self.loaded, made)
         return made
 
     def write(self, manifest: Manifest) -> None:
@@ -202,7 +202,8 @@ def write_run(loaded: LoadedConfig, manifest: Manifest, follows: str | None = No
         folder.write_manifest(manifest)
         registry = open_registry(loaded.home)
         own = manifest.identity
-        registry.add(manifest.run, manifest.pipeline, own.mode, own.name, follows)
+        name = None if own.upgrades else own.name  # it takes the name over when it takes over
+        registry.add(manifest.run, manifest.pipeline, own.mode, name, follows)
         _pin(manifest, folder, catalog)
     except BaseException as error:
         _take_back(loaded, manifest, folder, catalog)
