@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from tidemill.runtime.reports.rows import PlaceRows
     from tidemill.runtime.reports.states import RunStates, StateSummary
     from tidemill.runtime.starts.again import Retried
+    from tidemill.runtime.starts.carrydesk import CarryDesk
     from tidemill.runtime.starts.starting import Starter
 
 
@@ -368,6 +369,12 @@ class Project:
 
         now, pins = datetime.now(UTC), manifest.sources.values()
         return until.goal(now, complete_logs(self.loaded, pins) if until.caught_up else None)
+
+    def carry(self, run: str) -> CarryDesk:
+        """What is done with the state of a live run: export it, upgrade the run."""
+        from tidemill.runtime.starts.carrydesk import CarryDesk
+
+        return CarryDesk(self.loaded, self.registry.get(run).run, self.resume)
 
     def rewind(self, run: str, batch: int | None = None) -> Rewound:
         """Take a run without a driver back to a batch; `resume` runs later batches again.

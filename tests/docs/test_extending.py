@@ -342,7 +342,7 @@ def test_an_installed_log_goes_through_every_step(config, installed, tmp_path):
     write(tmp_path, 1, 2, 3, at=now - 60 * SECOND)
     write(tmp_path, 4, at=now - 50 * SECOND)
     request = run_request("plain", None, "earliest")
-    steps = LiveSteps(loaded, None, request, request.live)
+    steps = LiveSteps(loaded, None, request, request.live, datetime.now(UTC))
     pin = steps.pin("plays")
     assert home_of(pin.live).show(pin.live) == f"lines {tmp_path / 'plays.jsonl'}"
     pins = steps.place({"plays": pin}, now)
@@ -375,7 +375,7 @@ def test_an_installed_log_goes_through_every_step(config, installed, tmp_path):
 def test_a_log_that_is_away_is_waited_for(config, installed, tmp_path):
     loaded = load_config(config)
     request = run_request("plain", None)
-    steps = LiveSteps(loaded, None, request, request.live)
+    steps = LiveSteps(loaded, None, request, request.live, datetime.now(UTC))
     pin = steps.pin("plays")
     (tmp_path / "plays.jsonl").unlink()
     slices = home_of(pin.live).slices(SlicesPlace(tmp_path, "plays", pin, log_schema(pin), {}, {}))

@@ -17,6 +17,7 @@ from tidemill.cli.options import (
     LENGTH,
     append_option,
     common,
+    emit_option,
     finish,
     given,
     history_options,
@@ -32,6 +33,7 @@ from tidemill.cli.options import (
     run_argument,
     show_progress,
     stacked,
+    state_option,
     supervise_option,
 )
 from tidemill.errors import PlanError
@@ -75,6 +77,7 @@ def pop_until(options: dict[str, Any]) -> Until | None:
 @click.command()
 @pipeline_argument
 @range_options(open_end=True)
+@emit_option
 @click.option("--all", "every", is_flag=True, help="List every slice.")
 @common
 def plan(pipeline: str, every: bool, config: Path, as_json: bool, **options: Any) -> None:
@@ -85,6 +88,11 @@ def plan(pipeline: str, every: bool, config: Path, as_json: bool, **options: Any
     tidemill plan plays_per_show --from 2026-01-01T00:00Z      history, then live
     """
     project = open_project(str(config))
+    if options["end"] is not None and options["emit_from"] is not None:
+        raise PlanError(
+            "--emit-from is for runs that go on live",
+            fix="leave --to out; a backfill reads by itself what comes before --from",
+        )
     asked = project.plan if options["end"] is not None else project.plan_run
     made = asked(pipeline, **given(options))
     present(as_json, made.to_json(), "render.show_plan", made, every)
@@ -132,6 +140,8 @@ def backfill(pipeline: str, config: Path, as_json: bool, **options: Any) -> None
     show_default=True,
     help="Without --from: where to begin in the log.",
 )
+@emit_option
+@state_option
 @history_options
 @param_option
 @click.option("--rate", type=int, metavar="ROWS", help="At most about this many rows per second.")
@@ -165,6 +175,7 @@ def run(pipeline: str, supervise: bool, config: Path, as_json: bool, **options: 
     \b
     tidemill run plays_per_show                             from now on
     tidemill run plays_per_show --from 2026-01-01T00:00Z    history first, then live
+    tidemill run plays_per_show --from 2026-01-01T00:00Z --emit-from now   state from history
     tidemill run plays_per_show --name plays                start, or continue: for a container
     tidemill plan plays_per_show --from 2026-01-01T00:00Z   where the seam is
     """
@@ -192,10 +203,14 @@ def _prepare(project: Project, pipeline: str, options: dict[str, Any], as_json: 
 
         with ProgressLine() as line:
             return project.prepare_run(pipeline, start, on_activity=line.tell, **options)
-    if start is not None or options.pop("begin", "latest") != "latest":
+    if (
+        options.keys() & {"emit_from", "state"}
+        or start
+        or options.pop("begin", "latest") != "latest"
+    ):
         raise PlanError(
             "--recover-from-archive goes on where the lost run ended",
-            fix="leave --from and --start out",
+            fix="leave --from, --emit-from, --state and --start out",
         )
     return project.prepare_recovery(pipeline, lost, **options)
 

@@ -20,6 +20,7 @@ from tidemill.cli.options import print_json, redact
 from tidemill.cli.outlet import LogOutlet, leave, protect_streams
 from tidemill.cli.runs import cancel, late, pause, rewind, runs, state, status
 from tidemill.cli.start import completion, doctor, init, schema
+from tidemill.cli.upgrade import upgrade
 from tidemill.errors import ExitCode, RequestError, TidemillError
 
 _LOUD = ("py4j", "DataFrameQueryContextLogger", "SQLQueryContextLogger")
@@ -106,7 +107,7 @@ def cli() -> None:
 
 for command in (
     *(init, doctor, schema, completion),
-    *(plan, backfill, run, resume),
+    *(plan, backfill, run, resume, upgrade),
     *(runs, status, stop, pause, cancel, rewind, forget),
     *(rate, wait, retry),
     *(show, logs, late, state, archive),

@@ -75,6 +75,7 @@ class Parsed(click.ParamType[Any]):
 
 INSTANT = Parsed("time", parse_instant)
 LENGTH = Parsed("duration", parse_duration)
+EMISSION = Parsed("now|time", lambda text: text if text == "now" else parse_instant(text))
 
 
 def completed(names: Callable[[Project], Iterable[str]]) -> Callable[..., list[CompletionItem]]:
@@ -203,6 +204,17 @@ append_option = click.option(
     "--append", is_flag=True, default=None,
     help="Write even if the table has rows of these times, or another live run writes to it: rows "
     "may then be there twice.",
+)  # fmt: skip
+
+
+state_option = click.option(
+    "--state", type=click.Path(dir_okay=False), metavar="FILE",
+    help="Begin with the state in this file, exactly where its run stood ('tidemill state RUN "
+    "--export FILE').",
+)  # fmt: skip
+emit_option = click.option(
+    "--emit-from", type=EMISSION, metavar="now|TIME",
+    help="With --from: history before this time only makes state, and no row of it is written.",
 )  # fmt: skip
 
 

@@ -48,7 +48,7 @@ def show_plan(plan: RunPlan, every: bool) -> None:
     out = console()
     request = plan.request
     first, last = from_micros(plan.boundaries[0]), from_micros(plan.boundaries[-1])
-    out.print(f"[bold]{request.pipeline}[/]  output {request.range}  [dim]dry run[/]")
+    out.print(f"[bold]{request.pipeline}[/]  output {plan.output}  [dim]dry run[/]")
     if plan.params:
         told = show_params({name: pin.read() for name, pin in plan.params.items()})
         out.print(f"params {escape(redact(told))}")

@@ -18,6 +18,7 @@ from tidemill.cli.options import (
     print_json,
     run_argument,
 )
+from tidemill.cli.points import point_json
 
 _STATES = ("planned", "running", "pausing", "paused", "stopped", "failed", "cancelled", "finished")
 
@@ -158,10 +159,18 @@ def late(name: str, source: str | None, config: Path, as_json: bool) -> None:
     "--batch", type=int, metavar="N", help="After this batch; by default the last complete one."
 )
 @click.option("--csv", "as_csv", is_flag=True, help="The rows of --key as CSV on stdout.")
+@click.option(
+    "--export",
+    "file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Write all state and the run's place in the log into a file, for 'tidemill run --state'.",
+)
 @common
 def state(
     run: str,
     *,
+    file: Path | None,
     operator: str | None,
     key: tuple[str, ...],
     batch: int | None,
@@ -177,11 +186,19 @@ def state(
     \b
     tidemill state 20260101_120000_ab12
     tidemill state 20260101_120000_ab12 --operator sessions --key 42 --batch 7
+    tidemill state 20260101_120000_ab12 --export state.arrow
     tidemill state 20260101_120000_ab12 --key DE --key 42 --csv > key.csv
     """
     if as_csv and (as_json or not key):
         raise click.UsageError("--csv goes with --key, and not with --json")
     project = open_project(str(config))
+    if file is not None:
+        if key or operator or as_csv:
+            raise click.UsageError("--export writes all state: leave --operator and --key out")
+        point = project.carry(run).export(file, batch)
+        told = {"file": str(file), **point_json(point)}
+        present(as_json, told, "upgradeview.show_export", point, file)
+        return
     if not key:
         found = project.state(run, operator, batch)
         told = {"run": run, "operators": [each.to_json() for each in found]}

@@ -13,6 +13,7 @@ from tidemill.errors import PlanError
 from tidemill.folds.base import BoundFold
 from tidemill.folds.packing import Pack
 from tidemill.folds.runner import Delivery, Place
+from tidemill.folds.shaping import shape_of
 from tidemill.planning.code.chains import FoldUse
 
 if TYPE_CHECKING:
@@ -42,7 +43,9 @@ class Building:
         name, length = self._name(bound, wanted), None
         if delay is not None:
             length = timedelta(microseconds=bound.source.length(delay, "delay", zero=True))
-        self.folds[name] = FoldUse(name, bound.kind, bound.goes_by, bound.times, length)
+        self.folds[name] = FoldUse(
+            name, bound.kind, bound.goes_by, bound.times, length, shape_of(bound)
+        )
         if self.places is not None and name not in self.places:
             raise PlanError(
                 f"the fold {name!r} was not there when the pipeline was planned",

@@ -12,7 +12,8 @@ from tidemill.errors import RunError, errors_told
 from tidemill.folds.base import BoundFold, Passing
 from tidemill.folds.frames import empty, in_utc, sort_rows, to_arrow, to_polars
 from tidemill.folds.packing import BUCKET, PACKED, Pack, gathered, unpack
-from tidemill.folds.state import Label, StateFiles
+from tidemill.folds.rebucketing import fitted
+from tidemill.folds.state import BEFORE, Label, StateFiles
 from tidemill.folds.watermark import FoldWatermark
 from tidemill.planning.code.lineage import FOLD, PREPARE
 from tidemill.runfolder.offset_log import require_batch
@@ -34,6 +35,7 @@ class Place:
     reshuffle: bool = False  # whether its output must be shuffled again, because a union follows
     reads: str | None = None  # the source that only this fold reads, without code in between
     gives: bool = False  # whether its rows are the pipeline's output, without code in between
+    carried: str | None = None  # URI of the state files with which the first batch begins
 
 
 @dataclass(frozen=True)
@@ -114,9 +116,9 @@ class Step:
         files, fold = StateFiles(place.state, place.run), self.fold
         now = place.clock.watermark(require_batch(place.checkpoint, batch))
         state, was = fold.state.empty_table(), None
-        if batch > 0:
-            label, state = files.read(self.name, batch - 1, bucket)
-            self._check_columns(state)
+        before = self._before(place, batch, bucket)
+        if before is not None:
+            label, state = before
             was, now = label.watermark, max(label.watermark, now)
         parts = self._parts(rows)
         self._check_times(parts, was)
@@ -129,6 +131,19 @@ class Step:
             made = made.append_column(BUCKET, pa.repeat(pa.scalar(bucket, pa.int32()), len(made)))
         batches = _batches(made)
         return batches if self.deliver is None else self.deliver.write(iter(batches))
+
+    def _before(self, place: Place, batch: int, bucket: int) -> tuple[Label, pa.Table] | None:
+        """The state that the batch begins with: of the batch before, or carried; None: nothing."""
+        if batch == 0 and place.carried is None:
+            return None
+        if batch > 0:
+            label, state = StateFiles(place.state, place.run).read(self.name, batch - 1, bucket)
+        else:
+            carried = StateFiles(str(place.carried), place.run)
+            label, found = carried.read(self.name, BEFORE, bucket)
+            state = fitted(found, self.fold.state)
+        self._check_columns(state)
+        return label, state
 
     def _parts(self, rows: pa.Table) -> pa.Table:
         """Turn rows into parts, unless that was done before the shuffle."""

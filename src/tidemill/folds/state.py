@@ -19,6 +19,8 @@ from tidemill.errors import RunError
 from tidemill.runfolder.folder import ARROW, STATE_VERSION, numbered
 from tidemill.storage.location import Location
 
+BEFORE = -1
+"""The version with which the first batch begins, if the state was carried from another run."""
 _LABEL = b"tidemill.state"
 _SUM = b"tidemill.checksum"
 
@@ -100,6 +102,13 @@ class StateFiles:
                     self.remove(operator, batch)
 
     def _gone(self, name: str, batch: int, what: str) -> RunError:
+        if batch == BEFORE:
+            return RunError(
+                f"the carried fold state {name} {what}",
+                where=self.uri,
+                fix=f"'tidemill cancel {self.run}', and upgrade or start again from the state",
+                state=name,
+            )
         return RunError(
             f"the fold state {name} {what}",
             where=self.uri,
@@ -119,6 +128,11 @@ def _version(operator: str, batch: int) -> str:
 
 def _name(operator: str, batch: int, bucket: int) -> str:
     return numbered(_version(operator, batch), bucket)
+
+
+def checksum_of(table: pa.Table) -> int:
+    """A checksum of the rows, the same for equal rows."""
+    return _checksum(_canonical(table.replace_schema_metadata(None)))
 
 
 def _checksum(table: pa.Table) -> int:

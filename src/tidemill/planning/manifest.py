@@ -10,6 +10,7 @@ from tidemill.errors import RunError
 from tidemill.jsonvalue import JsonValue, dump_json, load_json
 from tidemill.planning.code.chains import FoldPin
 from tidemill.planning.code.params import Param
+from tidemill.planning.code.shapes import FoldShape
 from tidemill.planning.cuts import Cut, Delays
 from tidemill.types import FOREVER_MICROS, TimeRange, from_micros
 
@@ -116,6 +117,14 @@ class SourcePin(JsonValue):
 
 
 @dataclass(frozen=True)
+class CarriedState(JsonValue):
+    """The state of folds with which a run begins: that of another run after a batch."""
+
+    run: str
+    batch: int
+
+
+@dataclass(frozen=True)
 class RunIdentity(JsonValue):
     """Which run it is, and what was asked for."""
 
@@ -125,8 +134,10 @@ class RunIdentity(JsonValue):
     created: int  # the run's frozen 'now', µs
     name: str | None = None  # by which the run was begun; the registry says whose it is now
     asked: dict[str, Any] = field(default_factory=dict)  # with which options; {}: not known
-    recovers: str = ""  # the lost run that this one goes on for
     risks: tuple[str, ...] = ()  # what its plan warned of
+    recovers: str = ""  # the run, lost or upgraded, that this one goes on for
+    upgrades: bool = False  # that run is whole, and goes on itself until this one commits
+    carried: CarriedState | None = None  # with which it begins
 
 
 @dataclass(frozen=True)
@@ -168,6 +179,7 @@ class CodePin(JsonValue):
     behaviour: tuple[str, ...] = ()  # what the code does, see `planning.code.behaviour`
     settings: dict[str, str] | None = None  # Spark's, that change what code means; None: not known
     folds: dict[str, FoldPin] = field(default_factory=dict)
+    shapes: dict[str, FoldShape] = field(default_factory=dict)  # of the folds' state
     spare: int = 0  # µs by which Spark's watermark is held back for folds in front of it
     event_range_at_source: bool = False
     params: dict[str, Param] = field(default_factory=dict)  # the values it is called with

@@ -46,7 +46,7 @@ def pipeline_manifest(loaded: LoadedConfig, plan: RunPlan, run: str, cores: int)
             run, request.pipeline, _mode(request), to_micros(plan.created), risks=plan.risks
         ),
         times=RunTimes(
-            output=(to_micros(request.range.start), to_micros(request.range.end)),
+            output=(to_micros(plan.output.start), to_micros(plan.output.end)),
             boundaries=plan.boundaries,
             ends=request.live is None,
             misalignment=0 if request.live is None else micros_of(config.live_misalignment),
@@ -67,6 +67,11 @@ def pipeline_manifest(loaded: LoadedConfig, plan: RunPlan, run: str, cores: int)
             behaviour=plan.facts.behaviour,
             settings=meaning(spark.conf),
             folds={fold.use.name: _fold_pin(fold.pin, config) for fold in plan.facts.folds},
+            shapes={
+                fold.use.name: fold.use.shape
+                for fold in plan.facts.folds
+                if fold.use.shape is not None
+            },
             spare=plan.facts.spare,
             event_range_at_source=any(sink.time is None for sink in config.sinks.values()),
             params=plan.params,

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
 from itertools import pairwise
-from typing import Any
+from typing import Any, Final, Literal
 
 from tidemill.config.pins import Check
 from tidemill.planning.cards import card, one_line
@@ -18,6 +18,7 @@ from tidemill.types import TimeRange, from_micros, show_duration, show_instant
 _UNPACKED = 6
 """Bytes in memory per byte of a compressed file: measured on the playback app, rounded up."""
 _BASE_MEMORY = 1_500_000_000
+NOW: Final = "now"
 
 
 class Beginning(StrEnum):
@@ -48,6 +49,14 @@ class RunRequest:
     append: bool = False  # write into a table that has rows of this range, or a live writer
     yield_to: str | None = None  # the live run, by name or id, to which a backfill gives way
     params: tuple[tuple[str, Any], ...] = ()  # values of parameters, before those of the YAML
+    emit_from: datetime | Literal["now"] | None = None  # history before it makes state, no output
+    state: str | None = None  # a file with the state and the place in the log to begin with
+
+    def output(self, now: datetime) -> TimeRange:
+        """The times of the rows that are written; ``now`` is the time of the plan."""
+        if self.emit_from is None:
+            return self.range
+        return TimeRange(now if self.emit_from == NOW else self.emit_from, self.range.end)
 
 
 @dataclass(frozen=True)
@@ -100,12 +109,17 @@ class RunPlan:
 
     def _facts(self) -> dict[str, str]:
         return {
-            "output": str(self.request.range),
+            "output": str(self.output),
             "slices": f"{len(self.boundaries) - 1:,}",
             "rows": f"{self.rows:,}",
             "memory": f"{self.memory / 1e9:.1f} GB",
             "risks": "; ".join(self.risks) or "none",
         }
+
+    @property
+    def output(self) -> TimeRange:
+        """The times of the rows that are written."""
+        return self.request.output(self.created)
 
     @property
     def slices(self) -> list[SlicePlan]:
@@ -137,6 +151,7 @@ class RunPlan:
             "pipeline": self.request.pipeline,
             "from": show_instant(self.request.range.start),
             "to": show_instant(self.request.range.end),
+            **self._emission(),
             "params": {name: pin.value for name, pin in self.params.items()},
             "input": {
                 "from": show_instant(self.input.start),
@@ -167,6 +182,12 @@ class RunPlan:
             "risks": list(self.risks),
             "advice": list(self.advice),
         }
+
+    def _emission(self) -> dict[str, Any]:
+        """From which time on rows are written, where that is not the range's start."""
+        if self.request.emit_from is None:
+            return {}
+        return {"emit_from": show_instant(self.output.start)}
 
     def _seams(self) -> dict[str, Any]:
         """Where each source of a live run leaves history, and at which positions its log begins."""

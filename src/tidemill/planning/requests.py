@@ -6,13 +6,14 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from tidemill.errors import PlanError, nearest
-from tidemill.planning.plan import Beginning, RunRequest
+from tidemill.planning.plan import NOW, Beginning, RunRequest
 from tidemill.types import (
     BEGINNING,
     FOREVER,
     TimeRange,
     parse_duration,
     parse_instant,
+    show_instant,
     to_micros,
 )
 
@@ -24,7 +25,8 @@ RUN_OPTIONS = tuple(
     if field.name not in ("pipeline", "range", "live", "yield_to")
 )
 """The options of a live run by their names in Python."""
-BACKFILL_OPTIONS = (*(name for name in RUN_OPTIONS if name != "trigger"), "yield_to")
+_LIVE_ONLY = ("trigger", "emit_from", "state")
+BACKFILL_OPTIONS = (*(name for name in RUN_OPTIONS if name not in _LIVE_ONLY), "yield_to")
 
 
 @dataclass(frozen=True)
@@ -85,11 +87,39 @@ def run_request(
             f"a run begins at 'latest' or 'earliest', not at {begin!r}", fix="or give --from"
         )
     _require_known(options, RUN_OPTIONS)
+    if options.get("state") is not None and (start is not None or begin != "latest"):
+        raise PlanError(
+            "--state says itself where the run begins: exactly where the state ends, or rows would "
+            "count twice or not at all",
+            fix="leave --from and --start out",
+        )
     chosen = Beginning(begin) if start is None else Beginning.HISTORY
     if options.get("trigger") is not None:
         options["trigger"] = parse_duration(options["trigger"])
     first = BEGINNING if start is None else _moment(start)
+    if options.get("emit_from") is not None:
+        options["emit_from"] = _emission(start, first, options["emit_from"])
     return _request(pipeline, first, FOREVER, {**options, "live": chosen})
+
+
+def _emission(start: When | None, first: datetime, given: When) -> datetime | str:
+    """The time from which on rows are written; history before it only makes state."""
+    if start is None:
+        raise PlanError(
+            "--emit-from holds back the output of history, and without --from none is read",
+            fix="give --from TIME, where the history begins that makes the state; or leave "
+            "--emit-from out",
+        )
+    if given == NOW:
+        return NOW
+    moment = _moment(given)
+    if moment < first:
+        raise PlanError(
+            f"--emit-from {show_instant(moment)} is before --from {show_instant(first)}",
+            fix="history begins at --from, and output at --emit-from: give a later one, or leave "
+            "it out",
+        )
+    return moment
 
 
 @dataclass(frozen=True)

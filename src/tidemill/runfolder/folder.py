@@ -6,7 +6,7 @@ others take any ``Place``:
 
 - what is locked (the lease, the supervisor's watch, the lock of the control file): the lock is the
   kernel's, which lets go of it when a process is killed;
-- what the first writer decides (decided slices and versions, phases, reading lists;
+- what the first writer decides (decided slices and versions, phases, reading lists, succession;
   ``Location.write_first``): a hard link fails if the name is taken, and Arrow has no such
   operation for other stores;
 - Spark's log and checkpoint, which Spark writes by itself. The checkpoint's offset log is read by
@@ -15,8 +15,8 @@ others take any ``Place``:
 
 Because of the first two, ``home:`` is a local folder, and so is a run's folder in it. The registry
 of runs is a SQLite file beside the runs' folders, and no part of them. Executors get the locations
-of side files, fold state, the checkpoint and the rows of reference tables, and no other: on a
-cluster only these must be reached from every machine.
+of side files, fold state (also carried state), the checkpoint and the rows of reference tables, and
+no other: on a cluster only these must be reached from every machine.
 """
 
 from __future__ import annotations
@@ -46,6 +46,7 @@ SPARK_STATE = "state"  # of Spark's own operators, in the checkpoint
 DRIVER_LOG = "driver.log"
 OLD_DRIVER_LOG = "driver.1.log"  # what was moved aside when the log was full
 # Written whole.
+CARRIED = "carried"  # fold state of another run, with which this one began
 MANIFEST = "manifest.json"
 CONTROL = "control.json"  # how far sources may read
 JOURNAL = "journal.json"  # the batches that a rewound run repeats
@@ -57,6 +58,7 @@ JUDGED_ROWS = "judged_rows.json"  # the same of the rows that a live run has wri
 LAG = "lag.{source}.json"  # how far a live source is behind its log
 NEXT_TIMES = "next.{source}.json"  # when the next row of each of its partitions came
 # Decisions: the first writer's holds.
+SUCCESSION = "successor-{run}.json"  # whether the run that upgrades this one has taken over
 PHASES = "phases-{number}.json"  # where sources go: more history, or the live log
 SLICES = "slices"  # a folder per source, a file per decided slice
 VERSIONS = "reference"  # a folder per reference table: its rows, a file per decided version
@@ -110,6 +112,11 @@ class RunFolder:
     def state(self) -> str:
         """Where folds keep their state, as a URI."""
         return (self.checkpoint / "folds").absolute().as_uri()
+
+    @property
+    def carried(self) -> str:
+        """The fold state that the run begins with, as a URI; it outlives the checkpoint."""
+        return (self.path / CARRIED).absolute().as_uri()
 
     def table(self, source: str, phase: int = 0) -> Path:
         """The pinned metadata of a source's table, for one phase of history."""

@@ -67,6 +67,8 @@ class HistoryPhases:
         phases = self.phases(source)
         if not phases:
             return self.manifest.times.frontiers
+        if not self.has_history:
+            return (phases[0].seam,)  # sources that go on for others' may begin apart
         lists = [self.manifest.times.boundaries, *(found.boundaries for found in self.extensions)]
         edges = [lists[0][0]]
         for boundaries, phase in zip(lists, phases, strict=True):

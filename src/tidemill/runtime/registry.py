@@ -201,6 +201,17 @@ class Registry:
         found = self._execute("select run from names where name = ?", name)
         return str(found[0][0]) if found else None
 
+    def hand_over(self, old: str, new: str, why: str) -> None:
+        """The new run has the old one's name, and the old one has ended. Twice is as once."""
+        with self._connect() as connection:
+            connection.execute("begin immediate")
+            connection.execute("update names set run = ? where run = ?", (new, old))
+            connection.execute(
+                "update runs set state = ?, error = ?, finished = coalesce(finished, ?)"
+                " where run = ? and state != ?",
+                (RunState.CANCELLED, why, _now(), old, RunState.CANCELLED),
+            )
+
     def unname(self, run: str) -> None:
         """The run's name is free for another."""
         self._execute("delete from names where run = ?", run)

@@ -75,6 +75,12 @@ class PipelineFacts(JsonValue):
     spare: int = 0  # µs by which Spark's watermark is held back, for folds before native operators
     shares: bool = False  # whether its query may share shuffles, see `may_share_shuffles`
 
+    @property
+    def natives(self) -> tuple[str, ...]:
+        """The operators whose state Spark keeps."""
+        folds = {fold.use.kind for fold in self.folds}
+        return tuple(name for name in self.stateful if name not in folds)
+
     def unbounded_operators(self) -> Iterator[str]:
         """Stateful operators for which it is not known how far they look back and ahead."""
         known = {"window", *(fold.use.kind for fold in self.folds)}

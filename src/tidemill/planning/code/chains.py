@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 from tidemill.jsonvalue import JsonValue
+from tidemill.planning.code.shapes import FoldShape
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,7 @@ class FoldUse(JsonValue):
     time: str  # the input column it goes by
     times: dict[str, Reach] = field(default_factory=dict)
     delay: timedelta | None = None  # the delay of its input, if the user gave it
+    shape: FoldShape | None = None  # of its state; None: it was found out by an earlier Tidemill
 
     @property
     def widest(self) -> Reach:

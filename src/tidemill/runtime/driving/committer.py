@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -69,6 +69,7 @@ class Committer:
         self._by_tasks = not manifest.code.is_there or any(
             fold.gives for fold in manifest.code.folds.values()
         )
+        self.before_commit: Callable[[BatchOffsets], None] = lambda now: None
         self._positions: dict[tuple[str, str], int] = {}
         self.breaker = Breaker()
 
@@ -80,12 +81,15 @@ class Committer:
         if now is None:
             raise RunError(f"batch {batch} is not in the offset log")
         require_same(self.folder, batch, now)
+        if not all(sink.keeps_stamps for sink in self.sinks.values()):
+            self.before_commit(now)  # what is written to a topic is seen at once
         written, out, suppressed = self._write(frame, batch)
         taken = slices_taken(self._routes, before, now)
         counts, aside, sides = self._side(taken)
         stamp = self._stamp(batch, before, now)
         self._sync(batch, taken)
         given = Batch(stamp, before, now, sides)
+        self.before_commit(now)
         self.breaker.run(
             lambda: self._commit_all(given, written, aside), lambda: broken_off(self.folder.path)
         )

@@ -51,6 +51,7 @@ from tidemill.runtime.spark.session import (
     stop_session,
 )
 from tidemill.runtime.spark.settings import apply_settings, share_shuffles
+from tidemill.runtime.starts.handover import Handover, give_up_successors
 from tidemill.runtime.starts.standing import require_checkpoint
 from tidemill.runtime.starts.starting import release
 from tidemill.types import from_micros, show_instant
@@ -80,6 +81,9 @@ def execute(
     """Drive the run in this folder until it ends or stops. Safe to call again after any crash."""
     manifest = folder.read_manifest()
     with hold_lease(folder.path, manifest.run, lambda: forget_orders(folder)) as lease:
+        give_up_successors(loaded, registry, manifest)
+        handover = Handover(loaded, registry, manifest)
+        handover.require_open()
         registry.set_state(manifest.run, RunState.RUNNING)
         began, log = time.monotonic(), DriverLog(folder.path)
         log.write(f"driver {os.getpid()} drives the run {manifest.run} of {manifest.pipeline}")
@@ -87,7 +91,9 @@ def execute(
             work = Work(loaded, manifest, folder)
             watched = HourWatch(loaded, folder, registry, _logged(log, on_batch))
             tell(Activity(ActivityKind.STARTING))
-            state = _drive(work, registry, watched, spark, goal or Goal(), tell=tell)
+            state = _drive(
+                work, registry, watched, spark, goal or Goal(), tell=tell, handover=handover
+            )
             if state is RunState.FINISHED:
                 judge_end(loaded, folder, registry, manifest)
             elif not manifest.times.ends:  # a stop does not wait for a catalog, nor fail by it
@@ -183,6 +189,7 @@ def _drive(
     goal: Goal,
     *,
     tell: Tell,
+    handover: Handover,
 ) -> RunState:
     manifest, config = work.manifest, work.loaded.config.spark
     catalog = open_catalog(work.loaded)
@@ -228,6 +235,7 @@ def _drive(
         frame = build_frame(work, spark, archives, targets, pipeline)
         kind = Committer if manifest.code.is_there else ArchiveCommitter
         committer = kind(manifest, work.folder, sinks, sides, slicings)
+        committer.before_commit = handover.before_commit
         driver = _driver(work, registry, committer, on_batch, goal)
         driver.reading = ReadWatch(work.folder, manifest, slicings, tell)
         if given is None:

@@ -25,6 +25,7 @@ from tidemill.runfolder.offset_log import (
     remove_checksums,
     remove_commit,
 )
+from tidemill.runfolder.phases import HistoryPhases
 from tidemill.types import FOREVER_MICROS
 
 _VERSION = re.compile(r"\.?(\d+)[_.]")
@@ -177,9 +178,8 @@ def _entries(folder: RunFolder, manifest: Manifest) -> dict[int, BatchOffsets]:
             where=f"run {manifest.run}",
             fix="restore the newest copy of the run's whole folder, or start a new run",
         )
-    begun = BatchOffsets(
-        {name: (manifest.times.boundaries[0],) for name in manifest.sources}, 0, {}
-    )
+    history = HistoryPhases(manifest)
+    begun = BatchOffsets({name: history.frontiers(name)[:1] for name in manifest.sources}, 0, {})
     return {-1: begun, **known, **later}
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from tidemill.config.places import table_of
@@ -37,6 +37,7 @@ class LiveSteps(BackfillSteps):
     """How a run that goes on live is planned. It begins with history, or with the log itself."""
 
     begin: Beginning
+    now: datetime  # the run's frozen 'now'
 
     def pin(self, source: str) -> SourcePin:
         """What a source reads, first of history if there is any, then live."""
@@ -64,9 +65,27 @@ class LiveSteps(BackfillSteps):
         self, facts: PipelineFacts, warm_up: timedelta | None, look_ahead: timedelta | None
     ) -> Margins:
         """How much more input than output there is; none if the run begins with the log."""
-        if self.begin is Beginning.HISTORY:
+        if self.begin is not Beginning.HISTORY:
+            return Margins(timedelta(), timedelta(), "the run begins with the log")
+        if self.request.emit_from is None:
             return super().margins(facts, warm_up, look_ahead)
-        return Margins(timedelta(), timedelta(), "the run begins with the log")
+        self._require_times(facts)
+        try:
+            return super().margins(facts, warm_up, look_ahead)
+        except PlanError:  # what the code does not tell, --from does
+            known = warm_up or timedelta(), look_ahead or timedelta()
+            return Margins(*known, "history begins at --from")
+
+    def _require_times(self, facts: PipelineFacts) -> None:
+        """Refuse an output without a time: nobody could tell which of its rows are held back."""
+        for name, sink in self.config.sinks.items():
+            if sink.time is None and facts.stateful:
+                raise PlanError(
+                    f"the sink {name!r} has no time:, so it cannot be told which of its rows lie "
+                    "from --emit-from on",
+                    where=f"pipeline {self.request.pipeline}",
+                    fix="name the output column that --emit-from is about: time: <column>",
+                )
 
     def range_risks(
         self, needed: TimeRange, now: datetime, statistics: Mapping[str, SourceStatistics]
@@ -118,7 +137,12 @@ class LiveSteps(BackfillSteps):
         if self.begin is not Beginning.HISTORY:
             return TimeRange(from_micros(min(seams)), from_micros(min(seams) + 1))
         skew = timedelta(microseconds=max(pin.times.skew for pin in pins.values()))
-        start = self.request.range.start - margins.warm_up - skew
+        first = self.request.output(self.now).start - margins.warm_up
+        if self.request.emit_from is not None:
+            first = min(
+                first, self.request.range.start
+            )  # --from alone says how far state goes back
+        start = first - skew
         return TimeRange(start, max(from_micros(max(seams)), start + timedelta(milliseconds=1)))
 
     def span(

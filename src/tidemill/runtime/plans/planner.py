@@ -91,7 +91,7 @@ def make_plan(
     loop = find_loop(loaded.config.streams, config, streams, request.into)
     if loop is not None:
         raise PlanError(loop, where=f"pipeline {request.pipeline}", fix="write elsewhere")
-    steps = _steps(loaded, catalog, request)
+    steps = _steps(loaded, catalog, request, now)
     joined = pipeline.tables if pipeline else known.tables if known else ()
     tables = open_tables(loaded, joined)
     opened = _open_sources(loaded, steps, request, streams)
@@ -198,13 +198,15 @@ def code_fingerprint(loaded: LoadedConfig, name: str, given: GivenParams | None 
     return fingerprint(loaded, name, map(str, facts))
 
 
-def _steps(loaded: LoadedConfig, catalog: Catalog, request: RunRequest) -> BackfillSteps:
+def _steps(
+    loaded: LoadedConfig, catalog: Catalog, request: RunRequest, now: datetime
+) -> BackfillSteps:
     """The steps in which backfills and runs that go on live differ."""
     if request.live is None:
         return BackfillSteps(loaded, catalog, request)
     from tidemill.runtime.plans.liveplan import LiveSteps
 
-    return LiveSteps(loaded, catalog, request, request.live)
+    return LiveSteps(loaded, catalog, request, request.live, now)
 
 
 def _open_sources(

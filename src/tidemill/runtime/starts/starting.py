@@ -10,6 +10,7 @@ import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tidemill.config.loader import LoadedConfig
@@ -17,6 +18,7 @@ from tidemill.connectors.archives.opening import archive_of, is_kept, keep_metad
 from tidemill.connectors.sinks.contract import SinkRun, open_places
 from tidemill.errors import PlanError, RunError, SourceError
 from tidemill.iceberg.catalog import open_catalog
+from tidemill.planning.carrying import begin_with, require_fit
 from tidemill.planning.manifest import Manifest
 from tidemill.planning.manifesting import pipeline_manifest
 from tidemill.planning.plan import RunPlan, RunRequest
@@ -31,6 +33,7 @@ from tidemill.runtime.starts.archive_run import (
     archive_run_manifest,
     archive_run_name,
 )
+from tidemill.runtime.starts.carrying import StateFile, secure_log, write_carried
 from tidemill.runtime.starts.guards import (
     not_written,
     one_start_at_a_time,
@@ -76,10 +79,15 @@ class Starter:
             check_name(name)
         made = pipeline_manifest(self.loaded, plan, new_run_id(plan.created), local_cores())
         made = made.begun_as(name, asked_of(plan.request))
+        told = plan.request.state
+        carried = None if told is None else FromFile(self.loaded, StateFile(Path(told)))
+        made = made if carried is None else carried.begun(made, plan.facts.natives)
         with one_start_at_a_time(self.loaded.home):
             if plan.request.yield_to is not None:
                 require_live(self.loaded.home, plan.request.yield_to)
             require_place(self._sink_run(made, open_catalog(self.loaded)), plan.request)
+            if carried is not None:
+                carried.write(made)
             write_run(self.loaded, made)
         return made
 
@@ -160,6 +168,31 @@ class Starter:
         return found if found and is_begun(self.loaded, found) else None
 
 
+@dataclass(frozen=True)
+class FromFile:
+    """The beginning of a run whose state and place in the log are in a file."""
+
+    loaded: LoadedConfig
+    file: StateFile
+
+    def begun(self, manifest: Manifest, natives: tuple[str, ...]) -> Manifest:
+        """The manifest with the file's beginning; refuses a state that does not fit."""
+        point = self.file.point()
+        require_fit(point, manifest, natives, str(self.file.path))
+        made = begin_with(manifest, point)
+        secure_log(self.loaded, made)
+        return made
+
+    def write(self, manifest: Manifest) -> None:
+        """Put the state into the run's folder; the manifest is written after it."""
+        folder = RunFolder.of(self.loaded.home, manifest.run)
+        try:
+            write_carried(folder, manifest, self.file.point(), self.file.rows)
+        except BaseException:
+            shutil.rmtree(folder.path, ignore_errors=True)
+            raise
+
+
 def _require_lost(folder: RunFolder) -> None:
     """Who names no run means one whose checkpoint is gone, not one that can simply go on."""
     run = folder.path.name
@@ -184,7 +217,8 @@ def write_run(loaded: LoadedConfig, manifest: Manifest, follows: str | None = No
         folder.write_manifest(manifest)
         registry = open_registry(loaded.home)
         own = manifest.identity
-        registry.add(manifest.run, manifest.pipeline, own.mode, own.name, follows)
+        name = None if own.upgrades else own.name  # it takes the name over when it takes over
+        registry.add(manifest.run, manifest.pipeline, own.mode, name, follows)
         _pin(manifest, folder, catalog)
     except BaseException as error:
         _take_back(loaded, manifest, folder, catalog)
