@@ -178,7 +178,7 @@ def test_shadows_are_listed_and_dropped(yard):
     assert yard.desk.shadows() == [] and yard.rows() == NEW
     yard.desk.revert(A)
     assert yard.rows() == OLD, "the state before is there until somebody expires it"
-    with pytest.raises(SinkError, match="the shadow .* is gone"):
+    with pytest.raises(SinkError, match=r"the shadow .* is gone"):
         yard.desk.publish(A)
     with pytest.raises(RequestError, match="there is no shadow of the run"):
         yard.desk.drop_shadows(A)
