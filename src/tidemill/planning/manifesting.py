@@ -49,6 +49,7 @@ def pipeline_manifest(loaded: LoadedConfig, plan: RunPlan, run: str, cores: int)
             ends=request.live is None,
             misalignment=0 if request.live is None else micros_of(config.live_misalignment),
             rate=request.rate,
+            reach=(micros_of(plan.margins.warm_up), micros_of(plan.margins.look_ahead)),
         ),
         sources=plan.pins,
         outputs=Outputs(sinks, late_table=f"{first}__late", dead_table=f"{first}__dead"),

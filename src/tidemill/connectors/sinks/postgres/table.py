@@ -158,6 +158,17 @@ class PostgresTable(Sink):
                 arrays = [pa.array(list(each), kind) for each, kind in found]
                 yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
+    def view(self) -> View | None:
+        """The output's columns that the table has; every reading is a transaction of its own."""
+        with self._connected() as connection:
+            if not self._exists(connection, self._table):
+                return None
+            known = self._columns(connection)
+        schema = arrow_schema(self.pin)
+        names = [name for name in schema.names if name in known]
+        stamps = {run: last.stamp for run, last in self.stamps().items()}
+        return View(_read_back(schema, names), self.scan, stamps=stamps)
+
     def is_there(self) -> bool:
         """Ask the server."""
         with self._connected() as connection:

@@ -1,0 +1,1 @@
+"""How the rows of two places differ: which, in what, when, and why."""
