@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tidemill.config.loader import LoadedConfig
-    from tidemill.review.comparison import Comparison
+    from tidemill.review.comparing.comparison import Comparison
     from tidemill.runtime.registry import Registry
 
 
@@ -20,9 +20,11 @@ class ReviewDesk:
     def compare(self, run: str, **options: Any) -> Comparison:
         """How the rows of a run differ from production's, or from those of a table or a run.
 
-        Options are the fields of :class:`~tidemill.review.comparing.CompareRequest`: ``with_``,
-        ``key``, ``tolerance``, ``ignore``, ``outputs``.
+        Options are the fields of :class:`~tidemill.review.comparing.run.CompareRequest`:
+        ``with_="marts.other"``, ``key=["show_id"]``, ``tolerance={"seconds": 1e-9}``,
+        ``ignore=["made_at"]``, ``outputs=["plays"]``. Nothing is changed but the note that the
+        comparison leaves in the run's folder.
         """
-        from tidemill.review.comparing import CompareRequest, compare_run
+        from tidemill.review.comparing.run import CompareRequest, compare_run
 
-        return compare_run(self.loaded, self.registry, CompareRequest.of(run, **options))
+        return compare_run(self.loaded, self.registry, CompareRequest(run, **options))

@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tidemill.review.comparing.judging import KIND, ONLY_HERE, TWICE
 from tidemill.review.comparing.rules import TIME
@@ -88,7 +88,7 @@ def explain(rows: pl.DataFrame, known: Evidence) -> pl.DataFrame:
     """The rows that differ, with their CAUSE."""
     import polars as pl
 
-    found = pl.when(pl.col(TWICE)).then(pl.lit(str(Cause.TWICE)))
+    found: Any = pl.when(pl.col(TWICE)).then(pl.lit(str(Cause.TWICE)))
     found = found.when(_in_gap(known)).then(pl.lit(str(Cause.GAP)))
     rows = rows.with_row_index(_ORDER)
     for number, aside in enumerate(known.aside):

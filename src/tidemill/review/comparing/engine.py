@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,7 +21,7 @@ from tidemill.errors import PlanError
 from tidemill.review.comparing.causes import Evidence, explain
 from tidemill.review.comparing.judging import Judged, count_repeated, finished, judge
 from tidemill.review.comparing.pairing import cancel_equal, pair_repeated
-from tidemill.review.comparing.rules import HASH, Rules
+from tidemill.review.comparing.rules import HASH, TIME, Rules
 from tidemill.review.comparing.summary import Summary, summarize
 from tidemill.rows.dealing import HELD, Dealt
 
@@ -35,6 +36,22 @@ _BATCH = 128 * 1024
 Batches = Callable[[], Iterable[pa.RecordBatch]]
 
 
+@dataclass
+class Seen:
+    """How many rows of a side were read, and their first and last time (µs)."""
+
+    rows: int = 0
+    first: int | None = None
+    last: int | None = None
+
+    def add(self, frame: pl.DataFrame) -> None:
+        """Count the rows of a frame."""
+        self.rows += frame.height
+        low, high = (getattr(frame[TIME], name)() for name in ("min", "max"))
+        self.first = min((each for each in (self.first, low) if each is not None), default=None)
+        self.last = max((each for each in (self.last, high) if each is not None), default=None)
+
+
 def compare_rows(
     here: Batches,
     there: Batches,
@@ -44,29 +61,36 @@ def compare_rows(
     *,
     held: int = HELD,
     large: int = _LARGE,
-) -> Summary:
-    """The summary over all rows of both sides. ``folder`` gets files if there are many rows."""
+) -> tuple[Summary, Seen, Seen]:
+    """The summary over all rows of both sides, and what was seen of each.
+
+    ``folder`` gets files if there are many rows.
+    """
     with _dealt(folder, held) as ours, _dealt(folder, held) as theirs:
         with ThreadPoolExecutor(_AT_ONCE) as pool:
             work = ((ours, here), (theirs, there))
-            for done in [pool.submit(_deal, dealt, rows, rules) for dealt, rows in work]:
-                done.result()
-        return _judge_all(ours, theirs, rules, known, folder, large=large)
+            begun = [pool.submit(_deal, dealt, rows, rules) for dealt, rows in work]
+            seen = [each.result() for each in begun]
+        return _judge_all(ours, theirs, rules, known, large), seen[0], seen[1]
 
 
 def _dealt(folder: Path | None, held: int) -> Dealt:
     return Dealt(lambda frame: frame[HASH], folder, held=held)
 
 
-def _deal(dealt: Dealt, rows: Batches, rules: Rules) -> None:
+def _deal(dealt: Dealt, rows: Batches, rules: Rules) -> Seen:
     """Read one side to its end."""
     import polars as pl
+
+    seen = Seen()
 
     keys = [column.at for column in rules.keys]
     for table in _together(rows(), rules):
         frame = pl.from_arrow(table)
         assert isinstance(frame, pl.DataFrame)
+        seen.add(frame)
         dealt.add(frame.with_columns(frame.select(keys).hash_rows().alias(HASH)))
+    return seen
 
 
 def _together(batches: Iterable[pa.RecordBatch], rules: Rules) -> Iterator[pa.Table]:
@@ -89,13 +113,11 @@ def _together(batches: Iterable[pa.RecordBatch], rules: Rules) -> Iterator[pa.Ta
         yield pa.concat_tables(held)
 
 
-def _judge_all(
-    ours: Dealt, theirs: Dealt, rules: Rules, known: Evidence, folder: Path | None, *, large: int
-) -> Summary:
+def _judge_all(ours: Dealt, theirs: Dealt, rules: Rules, known: Evidence, large: int) -> Summary:
     if ours.is_spilled != theirs.is_spilled:  # one side is large: deal the other in the same way
         (theirs if ours.is_spilled else ours).spill()
     buckets = sorted({*ours.buckets(), *theirs.buckets()})
-    one = partial(_bucket, ours, theirs, rules, known, folder, large)
+    one = partial(_bucket, (ours, theirs), rules, known, large)
     found = Summary()
     if len(buckets) < _AT_ONCE:
         return sum(map(one, buckets), found)
@@ -106,9 +128,9 @@ def _judge_all(
 
 
 def _bucket(
-    ours: Dealt, theirs: Dealt, rules: Rules, known: Evidence, folder: Path | None, large: int,
-    bucket: int,
-) -> Summary:  # fmt: skip
+    sides: tuple[Dealt, Dealt], rules: Rules, known: Evidence, large: int, bucket: int
+) -> Summary:
+    ours, theirs = sides
     size = ours.bytes.get(bucket, 0) + theirs.bytes.get(bucket, 0)
     here, there = ours.take(bucket), theirs.take(bucket)
     if here is None:
@@ -146,13 +168,15 @@ def _relieved(here: pl.DataFrame, there: pl.DataFrame, rules: Rules, known: Evid
     names, keys = ([each.at for each in columns] for columns in (rules.columns, rules.keys))
     found = count_repeated(here, keys), count_repeated(there, keys)
     numbers = [frame.select(names).hash_rows() % _PARTS for frame in (here, there)]
-    equal, left, right = 0, [], []
+    equal = 0
+    left: list[pl.DataFrame] = []
+    right: list[pl.DataFrame] = []
     for part in range(_PARTS):
-        same, more, others = cancel_equal(
+        same, mine, others = cancel_equal(
             here.filter(numbers[0] == part), there.filter(numbers[1] == part), rules
         )
         equal += same
-        left.append(more)
+        left.append(mine)
         right.append(others)
     more, rest = pair_repeated(pl.concat(left), pl.concat(right), rules, here.select(keys).unique())
     judged = Judged(equal + more, finished(rest, rules), *found)

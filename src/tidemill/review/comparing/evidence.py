@@ -1,5 +1,7 @@
-"""Gather what is known of the runs behind both sides: what they read, with which code, what went
-aside in them. Reads manifests, stamps, and the tables of late and dead rows."""
+"""Gather what is known of the runs behind both sides: what they read, and what went aside in them.
+
+Reads manifests, stamps, and the tables of late and dead rows.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,7 @@ def gather(finder: SideFinder, sides: Sides, rules: Rules) -> Evidence:
         for run in stamps
     )
     others = [manifest for manifest in known.values() if manifest is not None]
-    aside, notes = _aside(finder.run_of(ours), ours, others, rules, sides.span, reach)
+    aside, notes = _aside(finder, others, rules, sides.span)
     return Evidence(_ours(ours), writers, reach, aside, notes)
 
 
@@ -130,10 +132,11 @@ def _covers(
 
 
 def _aside(
-    run: SinkRun, ours: Manifest, others: Iterable[Manifest], rules: Rules,
-    span: tuple[int, int] | None, reach: tuple[int, int],
-) -> tuple[tuple[Aside, ...], tuple[str, ...]]:  # fmt: skip
+    finder: SideFinder, others: Iterable[Manifest], rules: Rules, span: tuple[int, int] | None
+) -> tuple[tuple[Aside, ...], tuple[str, ...]]:
     """The input rows that went aside on one side only, by cause and source."""
+    ours = finder.manifest
+    run, reach = finder.run_of(ours), reach_of(ours)
     found: list[Aside] = []
     notes: list[str] = []
     lateness, _ = _allowed(ours)

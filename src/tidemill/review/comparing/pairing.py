@@ -9,6 +9,7 @@ however the rows are paired, and the other two are equal or different.
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
@@ -58,15 +59,12 @@ def cancel_equal(
     here: pl.DataFrame, there: pl.DataFrame, rules: Rules
 ) -> tuple[int, pl.DataFrame, pl.DataFrame]:
     """Take rows that are wholly equal off both sides, each as often as both have it."""
-    import polars as pl
-
     names = [column.at for column in rules.columns]
     here, there = (_ranked(frame, names) for frame in (here, there))
     by = [*names, _RANK]
     left = here.join(there, on=by, how="anti", nulls_equal=True)
     right = there.join(here, on=by, how="anti", nulls_equal=True)
-    drop = pl.col(_RANK)
-    return here.height - left.height, left.drop(drop), right.drop(drop)
+    return here.height - left.height, left.drop(_RANK), right.drop(_RANK)
 
 
 def _ranked(frame: pl.DataFrame, by: list[str]) -> pl.DataFrame:
@@ -129,7 +127,7 @@ def _pairs(here: list[Any], there: list[Any], close: tuple[Column, ...]) -> list
 def _order(row: list[Any]) -> list[tuple[int, float]]:
     """Nulls first, NaN last, numbers by their size."""
     return [
-        (0, 0.0) if value is None else (2, 0.0) if value != value else (1, value)
+        (0, 0.0) if value is None else (2, 0.0) if _is_nan(value) else (1, value)
         for value in row[:-1]
     ]
 
@@ -144,9 +142,15 @@ def _is_near(ours: list[Any], theirs: list[Any], close: tuple[Column, ...]) -> b
         if a is None or b is None:
             if a is not b:
                 return False
-        elif not (a == b or (a != a and b != b) or abs(float(a) - float(b)) <= column.tolerance):  # type: ignore[operator]
-            return False
+        elif a != b and not (_is_nan(a) and _is_nan(b)):
+            apart = abs(float(a) - float(b))
+            if not apart <= (column.tolerance or 0):  # NaN is near to nothing else
+                return False
     return True
+
+
+def _is_nan(value: Any) -> bool:
+    return isinstance(value, float) and math.isnan(value)
 
 
 def _rest(

@@ -103,7 +103,10 @@ def make_rules(
     for given in (*asked.ignore, *asked.tolerance, *(asked.key or ())):
         if given not in known:
             raise PlanError(
-                f"there is no column {given!r}", where=where, fix=nearest(given, known), column=given
+                f"there is no column {given!r}",
+                where=where,
+                fix=nearest(given, known),
+                column=given,
             )
     chosen = [name for name in common if name not in asked.ignore]
     if not chosen:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tidemill.config.sink import SINKS
@@ -11,7 +11,6 @@ from tidemill.connectors.sinks.contract import Sink, SinkRun, View, open_sinks
 from tidemill.errors import ConfigError, PlanError, RunError, SinkError, nearest
 from tidemill.iceberg.catalog import open_catalog
 from tidemill.runfolder.folder import RunFolder
-from tidemill.runtime.starts.naming import find_manifest
 from tidemill.types import FOREVER_MICROS, TimeRange, from_micros
 
 if TYPE_CHECKING:
@@ -21,8 +20,6 @@ if TYPE_CHECKING:
     from tidemill.config.pins import SinkPin
     from tidemill.planning.manifest import Manifest
     from tidemill.runtime.registry import Registry
-
-HERE, THERE = "here", "there"
 
 
 @dataclass(frozen=True)
@@ -209,6 +206,3 @@ def state_note(registry: Registry, manifest: Manifest) -> tuple[str, ...]:
     if record.state == "finished" or not manifest.times.ends:
         return ()
     return (f"the run is {record.state}, not finished: rows of it are still missing",)
-
-
-__all__ = ["Side", "SideFinder", "Sides", "find_manifest", "replace", "state_note"]

@@ -28,6 +28,7 @@ WIDTHS = tuple(SECOND * each for each in (1, 60, 600, 3_600, 21_600, 86_400, 604
 _BINS, _BINS_HELD = 60, 100_000
 _KEYS, _KEYS_HELD = 10, 100_000
 _SAMPLES = 3
+_NONE = Duplicates()
 _NAMES = ("different", "only here", "only there")
 
 
@@ -81,8 +82,8 @@ class Summary:
     bins: Mapping[int, tuple[int, int, int]] = field(default_factory=dict)  # by their start, µs
     width: int = WIDTHS[0]
     keys: Mapping[tuple[Any, ...], int] = field(default_factory=dict)  # differing rows of each
-    here: Duplicates = Duplicates()
-    there: Duplicates = Duplicates()
+    here: Duplicates = _NONE
+    there: Duplicates = _NONE
     samples: tuple[Sample, ...] = ()
 
     @property
@@ -145,7 +146,7 @@ def summarize(judged: Judged, rows: pl.DataFrame, rules: Rules) -> Summary:
         kinds.get(ONLY_THERE, 0),
         _columns(rows.filter(pl.col(KIND) == DIFFERENT), rules),
         dict(rows[CAUSE].value_counts().iter_rows()),
-        {start: tuple(each) for start, *each in per_bin.iter_rows()},  # type: ignore[misc]
+        {start: tuple(each) for start, *each in per_bin.iter_rows()},
         WIDTHS[0],
         {} if counts is None else {tuple(key): n for *key, n in counts.iter_rows()},
         judged.here,
@@ -155,8 +156,6 @@ def summarize(judged: Judged, rows: pl.DataFrame, rules: Rules) -> Summary:
 
 
 def _columns(pairs: pl.DataFrame, rules: Rules) -> dict[str, ColumnDifference]:
-    import polars as pl
-
     found = {}
     for column in rules.values:
         other = pairs.filter(~close_to(column, THERE))

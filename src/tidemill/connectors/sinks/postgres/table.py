@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from psycopg import Connection, Error, OperationalError, connect, sql
 
-from tidemill.connectors.sinks.contract import LastCommit, Sink, SinkRun, arrow_schema
+from tidemill.connectors.sinks.contract import LastCommit, Sink, SinkRun, View, arrow_schema
 from tidemill.connectors.sinks.postgres.columns import (
     Column,
     column_types,
