@@ -58,8 +58,9 @@ class Review:
 
     def run(
         self, run: str, table: str, *, code: str = "same", lateness: timedelta = LATENESS,
-        ends: bool = True, begin: datetime = T0, hours: float = 24, key: tuple[str, ...] = ("key", "at"),
-        boundaries: tuple[datetime, ...] | None = None, late: str | None = None, **more: Any,
+        ends: bool = True, begin: datetime = T0, hours: float = 24,
+        key: tuple[str, ...] = ("key", "at"), boundaries: tuple[datetime, ...] | None = None,
+        late: str | None = None, **more: Any,
     ) -> Manifest:  # fmt: skip
         """Write a run's manifest and its entry in the registry."""
         marks = boundaries if boundaries is not None else (begin, begin + hours * HOUR)
@@ -86,7 +87,8 @@ class Review:
         catalog, schema = open_catalog(self.project.loaded), schema or self.schema
         name = table or manifest.outputs.sinks["output"].place
         made = ensure_table(catalog, name, schema, None, "none")
-        files = write_files(made.metadata, made.io, pa.Table.from_pylist(rows, schema=schema))
+        found = pa.Table.from_pylist(rows, schema=schema)
+        files = write_files(made.metadata, made.io, found) if rows else []
         stamp = BatchStamp(
             manifest.run, batch, {"plays": to_micros(read)}, to_micros(read) // MILLISECOND,
             code=manifest.code_digest,

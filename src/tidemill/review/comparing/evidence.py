@@ -121,7 +121,7 @@ def _covers(
         first = before
     low = first.times.output[0]
     if len(first.times.boundaries) == 1:  # without history
-        low = max(low, first.times.boundaries[0] + reach[0])
+        low = max(low, first.times.boundaries[0] + reach[0] + _allowed(first)[1])
     if frontier is None:
         return None
     lateness, _ = _allowed(manifest)

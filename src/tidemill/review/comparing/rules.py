@@ -116,6 +116,7 @@ def make_rules(
             where=where,
             fix="name another table with --with, or ignore fewer columns",
         )
+    _require_time(time, common, where)
     for each in named:
         if each not in chosen:
             lacking = "ignored" if each in asked.ignore else "not in both tables"
@@ -125,7 +126,6 @@ def make_rules(
                 fix="choose the key with --key, of: " + ", ".join(chosen),
                 column=each,
             )
-    _require_time(time, common, where)
     kinds = _kinds(here, there, chosen, where)
     _require_numbers(asked.tolerance, kinds, named, where)
     exact = [name for name in chosen if name not in asked.tolerance]

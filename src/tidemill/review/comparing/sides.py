@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tidemill.config.sink import SINKS
@@ -121,10 +121,10 @@ class SideFinder:
         self, run: SinkRun, name: str, pin: SinkPin, other: str | None, theirs: Manifest | None
     ) -> Side:
         if theirs is not None:
-            return self._of_run(name, theirs)
+            return self._of_run(name, pin, theirs)
         if other is not None:
             return self._table(run, pin, other)
-        found = self.production(name)
+        found = replace(self.production(name), time=pin.time)
         if found.place == pin.place:
             raise PlanError(
                 f"the run {self.manifest.run} writes production's own table {pin.place}",
@@ -153,14 +153,15 @@ class SideFinder:
             )
         return section.pin(self.manifest.outputs.sinks[name].schema, section.target)
 
-    def _of_run(self, name: str, theirs: Manifest) -> Side:
+    def _of_run(self, name: str, pin: SinkPin, theirs: Manifest) -> Side:
         pins = theirs.outputs.sinks
         chosen = name if name in pins else next(iter(pins)) if len(pins) == 1 else None
         if chosen is None:
             raise PlanError(
                 f"the run {theirs.run} has no output {name!r}", fix=nearest(name, pins), output=name
             )
-        view = open_sinks(self.run_of(theirs))[chosen].view()
+        found = replace(pins[chosen], time=pin.time)
+        view = SINKS.find(found.kind).open(self.run_of(theirs), chosen, found).view()
         if view is None:
             raise SinkError(
                 f"the table {pins[chosen].place} is gone",
