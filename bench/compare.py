@@ -86,7 +86,12 @@ def make(folder: Path, rows: int) -> None:
     (folder / "plays.sql").write_text("select * from plays", "utf-8")
     sink = {"table": "marts.plays", "time": "window_start", "key": KEYS["key"]}
     text = {
-        "streams": {"plays": {"event_time": "at", "archive": {"table": "logs.plays"}}},
+        "streams": {
+            "plays": {
+                "event_time": "at",
+                "archive": {"type": "iceberg", "table": "logs.plays", "ingest_time": "at"},
+            }
+        },
         "pipelines": {"plays": {"sql": "plays.sql", "sinks": {"output": sink}}},
     }
     (folder / "tidemill.yaml").write_text(yaml.safe_dump(text), "utf-8")

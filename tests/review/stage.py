@@ -72,7 +72,7 @@ class Review:
             boundaries=tuple(map(to_micros, marks)), sources={"plays": pin},
             sinks={"output": table_pin(table, OUTPUT, "at", key)},
             late_table=f"{late}__late", dead_table=f"{late}__dead",
-            behaviour=(code,), reach=(0, micros_of(WINDOW)), **more,
+            behaviour=(code,), warm_up=0, look_ahead=micros_of(WINDOW), **more,
         )  # fmt: skip
         RunFolder.of(self.project.loaded.home, run).write_manifest(manifest)
         self.project.registry.add(run, "pipeline", "backfill" if ends else "live")

@@ -25,6 +25,6 @@ class ReviewDesk:
         ``ignore=["made_at"]``, ``outputs=["plays"]``. Nothing is changed but the note that the
         comparison leaves in the run's folder.
         """
-        from tidemill.review.comparing.run import CompareRequest, compare_run
+        from tidemill.review.comparing import CompareRequest, compare_run
 
         return compare_run(self.loaded, self.registry, CompareRequest(run, **options))

@@ -54,11 +54,14 @@ def reach_of(manifest: Manifest) -> tuple[int, int]:
 
     A manifest that does not say so tells at least how much more input than output was read.
     """
-    if manifest.times.reach is not None:
-        return manifest.times.reach
-    (low, high), bounds = manifest.times.output, manifest.times.boundaries
+    times = manifest.times
+    (low, high), bounds = times.output, times.boundaries
     lateness, skew = _allowed(manifest)
-    return max(0, low - skew - bounds[0]), max(0, bounds[-1] - lateness - high)
+    before, after = times.warm_up, times.look_ahead
+    return (
+        max(0, low - skew - bounds[0]) if before is None else before,
+        max(0, bounds[-1] - lateness - high) if after is None else after,
+    )
 
 
 def _allowed(manifest: Manifest) -> tuple[int, int]:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -37,6 +37,11 @@ class CompareRequest:
     tolerance: Mapping[str, float] = field(default_factory=dict)  # by column, absolute
     ignore: Sequence[str] = ()
     outputs: Sequence[str] = ()  # (): all that can be read back
+
+    @classmethod
+    def of(cls, run: str, **options: Any) -> CompareRequest:
+        """The request of these options, which are the fields by name."""
+        return cls(run, **options)
 
     def asked(self, schemas: Iterable[pa.Schema]) -> Asked:
         """What is said of the columns of an output: names that other outputs have are left out."""
