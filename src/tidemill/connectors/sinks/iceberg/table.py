@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import pickle
 import shutil
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -26,13 +28,19 @@ from tidemill.rows.verdict import SIDE_SCHEMA
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyiceberg.expressions import BooleanExpression
+    from pyiceberg.io.pyarrow import ArrowScan
     from pyiceberg.manifest import DataFile
-    from pyiceberg.table import Table
+    from pyiceberg.table import FileScanTask, Table
 
     from tidemill.config.pins import SinkPin
     from tidemill.connectors.sinks.iceberg.commit import LogProgress
     from tidemill.connectors.sinks.stamp import BatchStamp
     from tidemill.planning.manifest import SourcePin
+
+
+_AT_ONCE = 4
+_READ_AHEAD = 32 * 1024 * 1024
+"""Bytes of files: a larger file is read alone."""
 
 
 class IcebergTable(Sink):
@@ -255,9 +263,10 @@ def require_outside(location: str, what: str, sources: Mapping[str, SourcePin]) 
 def scan_table(
     table: Table, time: str | None, columns: Sequence[str], span: tuple[int, int] | None
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a loaded table with a time in the span (µs), one file in memory at a time.
+    """The rows of a loaded table with a time in the span (µs), a few files in memory at a time.
 
-    Given all files at once, pyiceberg reads ahead of whoever takes the rows, without a limit.
+    Given all files at once, pyiceberg reads ahead of whoever takes the rows, without a limit. Here
+    only small files are read ahead, because a file takes a round trip of the storage.
     """
     from pyiceberg.expressions import AlwaysTrue
     from pyiceberg.io.pyarrow import ArrowScan, schema_to_pyarrow
@@ -266,9 +275,19 @@ def scan_table(
     scan = table.scan(kept, selected_fields=tuple(columns))
     wanted = schema_to_pyarrow(scan.projection())
     reader = ArrowScan(table.metadata, table.io, scan.projection(), scan.row_filter)
-    for task in scan.plan_files():
-        for batch in reader.to_record_batches([task]):
-            yield batch.cast(wanted)
+    waiting: deque[tuple[int, Future[list[pa.RecordBatch]]]] = deque()
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        for task in scan.plan_files():
+            size = task.file.file_size_in_bytes
+            waiting.append((size, pool.submit(_read_file, reader, task, wanted)))
+            while sum(each for each, _ in waiting) > _READ_AHEAD or len(waiting) > _AT_ONCE:
+                yield from waiting.popleft()[1].result()
+        for _, read in waiting:
+            yield from read.result()
+
+
+def _read_file(reader: ArrowScan, task: FileScanTask, wanted: pa.Schema) -> list[pa.RecordBatch]:
+    return [batch.cast(wanted) for batch in reader.to_record_batches([task])]
 
 
 def count_rows(table: Table, time: str | None, span: tuple[int, int]) -> int:
