@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
 
     from tidemill.config.loader import LoadedConfig
+    from tidemill.connectors.sinks.replacing import Production
     from tidemill.connectors.sinks.stamp import BatchStamp
     from tidemill.planning.manifest import Manifest, SourcePin
     from tidemill.planning.messages import MessageShape
@@ -201,6 +202,20 @@ class Sink(ABC):
         """Driver: which of these places has files of this one, and would lose rows by ``drop``."""
         del places
         return None
+
+    def production(self, run: str, output: str) -> Production:
+        """Driver: the place beside which this one, a shadow of the run, stands; see `replacing`.
+
+        Raises SinkError where rows are only ever added, as in a log, and for a place that a person
+        has named: it is no shadow.
+        """
+        raise SinkError(
+            f"the output {output!r} goes to {self.place}: what is there cannot be replaced in one "
+            "step",
+            where=f"output {output}",
+            fix="publish outputs that are tables of the catalog; replace rows elsewhere with the "
+            "means of that place",
+        )
 
     def drop(self) -> None:  # noqa: B027
         """Driver: delete the place with all its rows; only ever asked of a run's own shadow.

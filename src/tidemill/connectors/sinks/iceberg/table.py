@@ -19,9 +19,10 @@ from tidemill.connectors.sinks.iceberg.dropping import drop_table, uses_files_of
 from tidemill.connectors.sinks.iceberg.section import table_pin
 from tidemill.connectors.sinks.iceberg.snapshot_expiry import Wastebook, run_of
 from tidemill.connectors.sinks.iceberg.tables import ensure_table
+from tidemill.connectors.sinks.replacing import place_beside
 from tidemill.connectors.sinks.stamp import read_stamps
 from tidemill.connectors.sinks.writing import Target, write_files
-from tidemill.errors import PlanError, RunError
+from tidemill.errors import PlanError, RunError, SinkError
 from tidemill.iceberg.catalog import find_table
 from tidemill.rows.verdict import SIDE_SCHEMA
 
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
     from tidemill.config.pins import SinkPin
     from tidemill.connectors.sinks.iceberg.commit import LogProgress
+    from tidemill.connectors.sinks.replacing import Production
     from tidemill.connectors.sinks.stamp import BatchStamp
     from tidemill.planning.manifest import SourcePin
 
@@ -101,15 +103,7 @@ class IcebergTable(Sink):
     def stamps(self) -> Mapping[str, LastCommit]:
         """Stamps are properties of the table; the time is that of the run's newest snapshot."""
         table = self.existing()
-        if table is None:
-            return {}
-        times: dict[str, int] = {}
-        for snapshot in table.metadata.snapshots:
-            run = run_of(snapshot)
-            if run is not None:
-                times[run] = max(snapshot.timestamp_ms, times.get(run, 0))
-        found = read_stamps(table.metadata.properties)
-        return {run: LastCommit(stamp, times.get(run, 0)) for run, stamp in found.items()}
+        return {} if table is None else last_commits(table)
 
     def rows_in(self, span: tuple[int, int]) -> int:
         """Metadata tells it; one column is read where a file only straddles the span."""
@@ -156,6 +150,23 @@ class IcebergTable(Sink):
             if other is not None and uses_files_of(other, table.metadata.location):
                 return name
         return None
+
+    def production(self, run: str, output: str) -> Production:
+        """The table without the run's id in its name."""
+        from tidemill.connectors.sinks.iceberg.production import IcebergProduction
+
+        place, loaded = place_beside(self.place, run), self.run.loaded
+        if place is None:
+            raise SinkError(
+                f"the run {run} wrote directly into {self.place}, which is no shadow",
+                where=f"output {output}",
+                fix="run the backfill without --into to get a shadow that can be published",
+            )
+
+        def waste(by: str) -> Wastebook:
+            return Wastebook.of(loaded.home, place, by, loaded.config.keep_snapshots)
+
+        return IcebergProduction(self.run.catalog, place, self.place, self.pin.time, waste)
 
     def drop(self) -> None:
         """Delete the table with its files, and the list of those that were to be deleted later."""
@@ -234,6 +245,17 @@ class SideTable(IcebergTable):
     def read(self) -> pa.Table:
         """The rows; none if there is no table."""
         return SIDE_SCHEMA.empty_table() if self.existing() is None else super().read()
+
+
+def last_commits(table: Table) -> dict[str, LastCommit]:
+    """The last commit of every run in a table, by run."""
+    times: dict[str, int] = {}
+    for snapshot in table.metadata.snapshots:
+        run = run_of(snapshot)
+        if run is not None:
+            times[run] = max(snapshot.timestamp_ms, times.get(run, 0))
+    found = read_stamps(table.metadata.properties)
+    return {run: LastCommit(stamp, times.get(run, 0)) for run, stamp in found.items()}
 
 
 def open_sides(run: SinkRun) -> dict[str, SideTable]:
