@@ -12,6 +12,7 @@ import click
 
 from tidemill import __version__
 from tidemill.cli.archive import archive
+from tidemill.cli.compare import compare
 from tidemill.cli.driving import backfill, plan, resume, run, stop
 from tidemill.cli.forget import forget
 from tidemill.cli.looking import logs, show
@@ -100,6 +101,7 @@ def cli() -> None:
       tidemill run PIPELINE         live; with --from, history first
       tidemill runs                 what ran, and how it ended
       tidemill show                 the rows that the latest run wrote
+      tidemill compare RUN          how a backfill differs from production, and why
       tidemill late PIPELINE        which rows came late, and which lateness would do
       tidemill publish RUN          put a backfill's rows in the place of production's
       tidemill revert RUN           put production's rows back
@@ -112,7 +114,7 @@ for command in (
     *(init, doctor, schema, completion),
     *(plan, backfill, run, resume),
     *(runs, status, stop, pause, cancel, rewind, forget),
-    *(show, logs, late, state, archive),
+    *(compare, show, logs, late, state, archive),
     *(publish, revert, history, shadows),
 ):
     cli.add_command(command)

@@ -139,6 +139,7 @@ class RunTimes(JsonValue):
     steps: tuple[dict[str, int], ...] = ()  # frontiers at which sources wait for one another
     rate: int | None = None  # rows per second, at most
     look_ahead: int | None = None  # µs: rows of a time need input until so long after it
+    warm_up: int | None = None  # µs: and from so long before it
 
     @property
     def frontiers(self) -> tuple[int, ...]:

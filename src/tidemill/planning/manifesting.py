@@ -52,6 +52,7 @@ def pipeline_manifest(loaded: LoadedConfig, plan: RunPlan, run: str, cores: int)
             misalignment=0 if request.live is None else micros_of(config.live_misalignment),
             rate=request.rate,
             look_ahead=_look_ahead(plan, config),
+            warm_up=micros_of(plan.margins.warm_up),
         ),
         sources=plan.pins,
         outputs=Outputs(sinks, late_table=f"{first}__late", dead_table=f"{first}__dead"),

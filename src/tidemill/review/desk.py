@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tidemill.config.loader import LoadedConfig
     from tidemill.connectors.sinks.replacing import Change
-    from tidemill.review.comparison import Comparison
+    from tidemill.review.comparing.comparison import Comparison
     from tidemill.review.publishing import ReviewedChange
     from tidemill.review.shadows import DroppedShadow, Shadow
     from tidemill.runtime.registry import Registry
@@ -23,13 +23,15 @@ class ReviewDesk:
     def compare(self, run: str, **options: Any) -> Comparison:
         """How the rows of a run differ from production's, or from those of a table or a run.
 
-        Options are the fields of :class:`~tidemill.review.comparing.CompareRequest`: ``with_``,
-        ``key``, ``tolerance``, ``ignore``, ``outputs``.
+        Options are the fields of :class:`~tidemill.review.comparing.run.CompareRequest`:
+        ``with_="marts.other"``, ``key=["show_id"]``, ``tolerance={"seconds": 1e-9}``,
+        ``ignore=["made_at"]``, ``outputs=["plays"]``. Nothing is changed but the note that the
+        comparison leaves in the run's folder.
         """
         from tidemill.review.comparing import CompareRequest, compare_run
         from tidemill.review.publishing import hold_compared
 
-        found = compare_run(self.loaded, self.registry, CompareRequest.of(run, **options))
+        found = compare_run(self.loaded, self.registry, CompareRequest(run, **options))
         hold_compared(self.loaded, self.registry, run)
         return found
 

@@ -18,8 +18,8 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Protocol, TypeVar
 
@@ -93,6 +93,19 @@ class LastCommit:
     at: int = 0  # ms since 1970; 0: not known any more
 
 
+@dataclass(frozen=True)
+class View:
+    """One state of a place, which can be read again and again while others write to the place.
+
+    A place that keeps no states gives at every reading the rows that are there then.
+    """
+
+    columns: pa.Schema
+    scan: Callable[[Sequence[str], tuple[int, int] | None], Iterable[pa.RecordBatch]]
+    state: int | None = None  # which one: a snapshot; None: there is none
+    stamps: Mapping[str, BatchStamp] = field(default_factory=dict)  # by run
+
+
 class Sink(ABC):
     """One output of a run, on the driver. Nothing is opened before a method needs it.
 
@@ -163,6 +176,16 @@ class Sink(ABC):
         batch may need much memory.
         """
         raise NotImplementedError(self.place)
+
+    def view(self) -> View | None:
+        """Driver: the place as it is now, to be compared; None if it is not there.
+
+        Its ``scan`` is like :meth:`scan`; it may be called in any thread.
+        """
+        raise SinkError(
+            f"the rows of {self.place} are not read back, so they cannot be compared",
+            fix="compare what its consumers have written",
+        )
 
     def read(self) -> pa.Table:
         """Driver: all rows that are at the place now. Tests ask for them, a run never does."""
