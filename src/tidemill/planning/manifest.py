@@ -156,6 +156,8 @@ class RunTimes(JsonValue):
 
     It counts from the watermark. An output of which it is not known is left out.
     """
+    look_ahead: int | None = None  # µs: rows of a time need input until so long after it
+    warm_up: int | None = None  # µs: and from so long before it
 
     @property
     def frontiers(self) -> tuple[int, ...]:
