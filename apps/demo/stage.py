@@ -98,7 +98,7 @@ class Stage:
             if process.poll() is not None or time.monotonic() > deadline:
                 logs = "\n".join(path.read_text()[-3_000:] for path in self.folder.glob("*.log"))
                 raise DemoError(f"waited in vain for {what}\n{logs}")
-            time.sleep(0.5)
+            time.sleep(1)
 
 
 def end(process: subprocess.Popen) -> None:
