@@ -1,7 +1,7 @@
 """``make torture``: kill drivers at random moments with new seeds; report in docs/reliability.md.
 
-``python -m tests.torture [--kills N] [--folds N] [--seams N] [--faults N|A-B|all] [--seed S]``: the
-seed is printed, so a failure can be repeated. A campaign of 0 is left out, and its section stays as
+``python -m tests.torture [--kills N] [--folds N] [--seams N] [--faults N|A-B|all]
+[--publishes N] [--seed S]``: the seed is printed, so a failure can be repeated. A campaign of 0 is left out, and its section stays as
 it is. Of the combinations of faults N are drawn by the seed, or those with the numbers A to B (or
 several such ranges, with commas), or all; the lines of the others stay as they are.
 """
@@ -9,6 +9,7 @@ several such ranges, with commas), or all; the lines of the others stay as they 
 import argparse
 import random
 import re
+import shutil
 import tempfile
 import time
 from collections.abc import Callable
@@ -23,6 +24,7 @@ from tests.live.seam import Play, Scenario, SeamYard
 from tests.live.victim import Victims
 from tests.reliability.scenario import RANGE, Yard, random_kills, worker_kills
 from tests.report import kept_sections, when, write_sections
+from tests.review.race import Race
 from tidemill.config.spark import SparkConfig
 from tidemill.runtime.spark.session import build_session
 
@@ -38,12 +40,22 @@ may have. Output, late and dead rows are compared with a count over the log in p
 with a backfill of the archive when it has everything."""
 
 
+_PUBLISHING = """\
+Every line is one table into which a shadow is published and from which it is taken back, up to four
+times, while other processes commit live rows, compact files and expire snapshots with their files.
+The process that publishes is killed with `kill -9` at steps that the seed chooses, and another
+one goes on. After every kill the range is wholly as before or wholly as published; in the end
+every row outside of it is there once, no file is referred to twice, and none that any snapshot
+names is gone."""
+
+
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("--kills", type=int, default=10, help="how many disturbed runs")
     arguments.add_argument("--folds", type=int, default=10, help="runs of folds, of each kind")
     arguments.add_argument("--seams", type=int, default=50, help="runs into the live log")
     arguments.add_argument("--faults", default="all", help="combinations of step, fault and mode")
+    arguments.add_argument("--publishes", type=int, default=200, help="races of publish and revert")
     arguments.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**6))
     given = arguments.parse_args()
     start_light()
@@ -63,6 +75,9 @@ def main() -> None:
         if given.seams:
             seeds = range(given.seed, given.seed + given.seams)
             failures += seam_campaign(Path(folder), seeds)
+        if given.publishes:
+            seeds = range(given.seed, given.seed + given.publishes)
+            failures += publish_campaign(Path(folder), seeds)
         chosen = chosen_faults(given.faults, given.seed)
         if chosen:
             failures += fault_campaign(Path(folder), chosen)
@@ -123,6 +138,28 @@ def seam_campaign(folder: Path, seeds: range) -> int:
             _tell("The seam", _SEAM, lines, failures)
     victims.end()
     spark.stop()
+    return failures
+
+
+def publish_campaign(folder: Path, seeds: range) -> int:
+    """One race for every seed; returns how many failed."""
+    lines, failures = list[str](), 0
+
+    def play(seed: int) -> tuple[int, str, bool, float]:
+        began = time.monotonic()
+        try:
+            told, held = Race(folder / f"race{seed}", seed).run(), True
+        except Exception as error:
+            told, held = f"error: {str(error).splitlines()[0][:120]}", False
+        shutil.rmtree(folder / f"race{seed}", ignore_errors=True)
+        return seed, told, held, time.monotonic() - began
+
+    with ThreadPoolExecutor(_LANES + 1) as lanes:
+        for seed, told, held, took in lanes.map(play, seeds):
+            failures += not held
+            verdict = "equal" if held else "**DIFFERENT**"
+            lines.append(f"| {seed} | {told} | {took:.0f} s | {verdict} |")
+            _tell("Publishing", _PUBLISHING, lines, failures)
     return failures
 
 

@@ -178,7 +178,7 @@ def test_shadows_are_listed_and_dropped(yard):
     assert yard.desk.shadows() == [] and yard.rows() == NEW
     yard.desk.revert(A)
     assert yard.rows() == OLD, "the state before is there until somebody expires it"
-    with pytest.raises(SinkError, match="the shadow .* is gone"):
+    with pytest.raises(SinkError, match=r"the shadow .* is gone"):
         yard.desk.publish(A)
     with pytest.raises(RequestError, match="there is no shadow of the run"):
         yard.desk.drop_shadows(A)
@@ -232,3 +232,20 @@ def test_a_table_that_is_not_there_is_said(yard):
     assert outcome.code == 1 and f"the table '{PLACE}' is not there" in outcome.err + outcome.out
     assert yard.cli("history", "marts.nothing").code == 1
     assert SPAN[0] > T0
+
+
+def test_a_minimal_match_compares_first_and_keeps_what_it_saw(yard):
+    yard.backfill()
+    with pytest.raises(RunError, match=r"are equal, --min-match asks for 99\.9%"):
+        yard.desk.publish(A, min_match=99.9)
+    assert yard.rows() == OLD
+    assert yard.cli("publish", A, "--min-match", "99.9", "--yes").code == 1
+    (done,) = yard.desk.publish(A, min_match=0)
+    assert done.match is not None and done.match < 99.9
+    yard.desk.revert(A)
+    assert yard.desk.compare(A).match < 99.9
+    for number in range(40):
+        yard.put(PLACE, LIVE, (30.0 + number, number, "live"))
+    yard.desk.publish(A)
+    assert yard.desk.compare(A).match == 100
+    assert f"tidemill-compared-{A}" in yard.catalog.load_table(PLACE).metadata.refs
