@@ -7,6 +7,8 @@ from pathlib import Path
 import pyarrow as pa
 
 from tests.review.stage import LIVE, PRODUCTION, RUN, SHADOW, Review, at
+from tidemill.runtime.registry import BatchRecord
+from tidemill.types import MILLISECOND, to_micros
 
 PAGE = (Path(__file__).parents[2] / "docs" / "review.md").read_text("utf-8")
 SCHEMA = pa.schema(
@@ -27,6 +29,9 @@ def test_every_block_runs(tmp_path: Path) -> None:
     wrong = [each | ({"word": "bug"} if each["key"] < 20 else {}) for each in rows]
     review.write(review.run(RUN, SHADOW, hours=1), rows)
     review.write(review.run(LIVE, PRODUCTION, ends=False), wrong, at(24 * 60))
+    beyond = to_micros(at(24 * 60))
+    batch = BatchRecord(0, beyond, beyond // MILLISECOND, 0, 0, 0, 0, 0, 0.0)
+    review.project.registry.record_batch(LIVE, batch)
     for bash in blocks("bash"):
         for line in bash.splitlines():
             words = [RUN if word == "fix" else word for word in shlex.split(line)[1:]]

@@ -115,6 +115,22 @@ def test_code_that_is_not_known_is_no_cause(ours):
     assert Writer("x", code="a").has_other_code(Writer("y", code="b"))
 
 
+def test_what_was_published_last_is_what_is_there():
+    import polars as pl
+
+    from tidemill.review.comparing.judging import KIND, TWICE
+
+    live = Writer("live", (0, 100), "old", replaced=((10, 50), (40, 60)))
+    first = Writer("first", (10, 50), "older", replaced=((40, 60),))
+    last = Writer("last", (40, 60), "new")
+    times = pl.DataFrame({"t": [5, 10, 39, 40, 59, 60]}, schema={"t": pl.Int64})
+    rows = times.with_columns(pl.lit(0, pl.Int8).alias(KIND), pl.lit(False).alias(TWICE))
+    for code, told in (("new", "ooo..o"), ("old", ".oooo."), ("older", "o..ooo")):
+        known = Evidence(Writer("ours", None, code), (live, first, last))
+        found = explain(rows, known)["cause"].to_list()
+        assert "".join("o" if each == "other code" else "." for each in found) == told
+
+
 def test_nothing_to_explain():
     import polars as pl
 

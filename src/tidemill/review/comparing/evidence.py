@@ -6,6 +6,7 @@ Reads manifests, stamps, and the tables of late and dead rows.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -35,14 +36,24 @@ def gather(finder: SideFinder, sides: Sides, rules: Rules) -> Evidence:
     ours = finder.manifest
     reach = reach_of(ours)
     registry, home = finder.registry, finder.loaded.home
-    if sides.there.manifest is not None:
-        stamps = {sides.there.manifest.run: sides.there.view.stamps.get(sides.there.manifest.run)}
+    there, published = sides.there, sides.there.view.published
+    stamps: dict[str, BatchStamp | None] = {}
+    if there.manifest is not None:
+        stamps[there.manifest.run] = there.view.stamps.get(there.manifest.run)
     else:
-        stamps = {run: at for run, at in sides.there.view.stamps.items() if run != ours.run}
-    known = {run: find_manifest(home, run) for run in stamps}
+        stamps |= {run: at for run, at in there.view.stamps.items() if run != ours.run}
+    known = {run: find_manifest(home, run) for run in (*stamps, *published)}
+    spans = tuple(published.values())
     writers = tuple(
-        writer_of(run, stamps[run], known, reach, _frontier(registry, run, stamps[run]))
+        replace(
+            writer_of(run, stamps[run], known, reach, _frontier(registry, run, stamps[run])),
+            replaced=spans,
+        )
         for run in stamps
+    ) + tuple(
+        replace(_ours(manifest), covers=published[run], replaced=spans[number + 1 :])
+        for number, run in enumerate(published)
+        if (manifest := known[run]) is not None
     )
     others = [manifest for manifest in known.values() if manifest is not None]
     aside, notes = _aside(finder, others, rules, sides.span)
