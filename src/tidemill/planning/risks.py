@@ -31,17 +31,24 @@ def range_risks(
 
 
 def margin_risks(
-    margins: Margins, warm_up: timedelta | None, look_ahead: timedelta | None, windows: timedelta
+    margins: Margins, warm_up: timedelta | None, look_ahead: timedelta | None
 ) -> Iterable[str]:
-    """What the user said about the margins is kept in sight."""
-    for name, given in (("warm_up", warm_up), ("look_ahead", look_ahead)):
-        if given is not None:
+    """What the user said about the margins is kept in sight, above all where it is too little."""
+    needed = (None, None) if margins.computed is None else margins.computed
+    sides = ("start", "end")
+    for name, given, need, side in zip(
+        ("warm_up", "look_ahead"), (warm_up, look_ahead), needed, sides, strict=True
+    ):
+        if given is None:
+            continue
+        if need is not None and given < need:
+            yield (
+                f"{name} is {show_duration(given)} because you said so, and the pipeline needs "
+                f"{show_duration(need)}: rows at the range's {side} may differ from those of a "
+                f"live run; leave {name} out, and it is computed"
+            )
+        else:
             yield f"{name} is {show_duration(given)} because you said so; it is not computed"
-    if look_ahead is not None and margins.look_ahead < windows:
-        yield (
-            f"look_ahead {show_duration(margins.look_ahead)} is shorter than the windows "
-            f"({show_duration(windows)}): the last windows of the range may be incomplete"
-        )
 
 
 def allowance_risks(allowed: Iterable[str]) -> Iterable[str]:

@@ -7,7 +7,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -115,7 +115,7 @@ def make_plan(
     }
     risks = (
         *range_risks(needed, now, statistics),
-        *margin_risks(margins, warm_up, look_ahead, sum(facts.windows, timedelta())),
+        *margin_risks(margins, warm_up, look_ahead),
         *allowance_risks(allowed),
         *rounding_risks(facts.rounded),
         *_differences(opened, pins, read),
