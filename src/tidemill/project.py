@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from tidemill.archive.desk import ArchiveDesk
+    from tidemill.review.desk import ReviewDesk
     from tidemill.runtime.driving.rewind import Rewound
     from tidemill.runtime.ends.forgetting import Forgotten
     from tidemill.runtime.reports.late import LateReport
@@ -435,6 +436,13 @@ class Project:
         from tidemill.archive.desk import ArchiveDesk
 
         return ArchiveDesk(self.loaded, stream)
+
+    @property
+    def review(self) -> ReviewDesk:
+        """Compare what runs wrote."""
+        from tidemill.review.desk import ReviewDesk
+
+        return ReviewDesk(self.loaded, self.registry)
 
     def late(self, pipeline_or_run: str, source: str | None = None) -> LateReport:
         """The late rows of a run, or of a pipeline's latest run that has read rows."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tidemill.errors import ConfigError, SourceError, nearest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
     from pyiceberg.catalog import Catalog
     from pyiceberg.table import Table
@@ -197,6 +197,24 @@ def keep_tags(table: Table, snapshot: int, run: str, kept: int) -> None:
     own.sort(key=lambda name: order.get(table.metadata.refs[name].snapshot_id, 0))
     if len(own) > kept:
         _remove_tags(table, own[:-kept].__contains__)
+
+
+def set_tag(table: Table, snapshot: int, tag: str) -> None:
+    """Set a tag, or move it. Nothing is done for a snapshot that is gone meanwhile."""
+
+    def change() -> None:
+        found = table.metadata.refs.get(tag)
+        if table.metadata.snapshot_by_id(snapshot) is None:
+            return
+        if found is None or found.snapshot_id != snapshot:
+            table.manage_snapshots().create_tag(snapshot, tag).commit()
+
+    _with_retry(table, change)
+
+
+def unset_tags(table: Table, tags: Collection[str]) -> None:
+    """Remove tags; those that are not there are no error."""
+    _remove_tags(table, tags.__contains__)
 
 
 def _remove_tags(table: Table, is_old: Callable[[str], bool]) -> None:

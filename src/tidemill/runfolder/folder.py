@@ -52,6 +52,7 @@ JOURNAL = "journal.json"  # the batches that a rewound run repeats
 JVM = "jvm.json"  # of the last driver
 SENT = "topics.json"  # the last batch whose messages are all in the topics
 JUDGEMENT = "judgement.json"  # what became of the run's expectations
+COMPARED = "compared.json"  # how the outputs differ from production, by the last comparison
 LAG = "lag.{source}.json"  # how far a live source is behind its log
 NEXT_TIMES = "next.{source}.json"  # when the next row of each of its partitions came
 # Decisions: the first writer's holds.

@@ -12,11 +12,13 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from tidemill.archive.expiry import delete_files
+from tidemill.iceberg.catalog import find_table
+from tidemill.iceberg.data_files import data_files, read_entries
 from tidemill.storage.location import Location
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
-    from pyiceberg.manifest import ManifestFile
+    from pyiceberg.manifest import DataFile, ManifestFile
     from pyiceberg.table import Table
 
 
@@ -38,11 +40,63 @@ def drop_table(catalog: Catalog, name: str) -> None:
 
 
 def uses_files_of(table: Table, location: str) -> bool:
-    """Whether the table's current snapshot names a file below another table's location."""
+    """Whether a snapshot of the table names a file below another table's location."""
     below = _below(location)
     if table.metadata.location.rstrip("/") == location.rstrip("/"):
         return True
-    return any(task.file.file_path.startswith(below) for task in table.scan().plan_files())
+    return any(path.startswith(below) for path in named_files(table))
+
+
+def named_files(table: Table) -> set[str]:
+    """The data files that the table's snapshots have rows of, and their row-level deletes."""
+    manifests = {
+        found.manifest_path: found
+        for snapshot in table.metadata.snapshots
+        for found in snapshot.manifests(table.io)
+    }
+    entries = read_entries(table.io, manifests.values())
+    return {entry.data_file.file_path for entry in entries}
+
+
+def drop_lent_table(catalog: Catalog, name: str, borrowers: Iterable[str]) -> int:
+    """Delete a table, but no file that another one refers to in any snapshot; returns freed bytes.
+
+    The files that stay belong to the borrower from now on. As in :func:`drop_table` the entry in
+    the catalog goes after the files of rows, so a deletion that was killed can go on.
+    """
+    from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
+
+    table = find_table(catalog, name)
+    if table is None:
+        with contextlib.suppress(NoSuchTableError, NoSuchNamespaceError):
+            catalog.drop_table(name)
+        return 0
+    tables = [found for each in borrowers if (found := find_table(catalog, each)) is not None]
+    lent = {path for found in tables for path in named_files(found)}
+    below = _below(table.metadata.location)
+    is_lent = any(path.startswith(below) for path in lent)
+    if not is_lent:
+        freed = sum(each.file_size_in_bytes for each in _own_files(table).values())
+        drop_table(catalog, name)
+        return freed
+    rows, *metadata = _levels(table)
+    sizes = {path: each.file_size_in_bytes for path, each in _own_files(table).items()}
+    doomed = {path: sizes.get(path, 0) for path in rows if path not in lent}
+    freed = sum(delete_files(table.io, _only_below(doomed, below)).values())
+    _delete(table, [path for paths in metadata for path in paths])
+    with contextlib.suppress(NoSuchTableError, NoSuchNamespaceError):
+        catalog.drop_table(name)
+    old = [each.metadata_file for each in table.metadata.metadata_log]
+    _delete(table, [*old, table.metadata_location])
+    return freed
+
+
+def _own_files(table: Table) -> dict[str, DataFile]:
+    return {file.file_path: file for file in data_files(table)}
+
+
+def _only_below(paths: dict[str, int], below: str) -> dict[str, int]:
+    return {path: size for path, size in paths.items() if path.startswith(below)}
 
 
 def _levels(table: Table) -> Iterator[list[str]]:

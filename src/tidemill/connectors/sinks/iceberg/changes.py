@@ -1,0 +1,60 @@
+"""What was published into a table and reverted, as the table keeps it: a property for each run.
+
+The property is set in the commit that replaces the rows, so it is also what tells a repeated call
+that its work is done. It stays when snapshots expire.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from tidemill.connectors.sinks.replacing import Change
+from tidemill.jsonvalue import load_json
+
+if TYPE_CHECKING:
+    from pyiceberg.table.metadata import TableMetadata
+
+_PREFIX = "tidemill.publish."
+_KEPT = 20
+"""Changes of one run: publishing and reverting it in turns must not let the metadata grow."""
+
+
+def read_changes(properties: Mapping[str, str], run: str | None = None) -> list[Change]:
+    """The changes of one run, or of all, the oldest first."""
+    keys = [f"{_PREFIX}{run}"] if run is not None else sorted(properties)
+    found = [
+        load_json(Change, json.dumps(each))
+        for key in keys
+        if key.startswith(_PREFIX) and key in properties
+        for each in json.loads(properties[key])
+    ]
+    return sorted(found, key=lambda change: (change.at, change.run, change.number))
+
+
+def with_change(metadata: TableMetadata, change: Change) -> dict[str, str]:
+    """The property of the change's run with this change added."""
+    told = [*read_changes(metadata.properties, change.run), change][-_KEPT:]
+    return {f"{_PREFIX}{change.run}": json.dumps([asdict(each) for each in told], sort_keys=True)}
+
+
+def tag_before(run: str) -> str:
+    """The tag of the state that a run's publish has replaced: `revert` puts it back."""
+    return f"tidemill-before-{run}"
+
+
+def tag_published(run: str) -> str:
+    """The tag of the state that a run's publish has made: what came later is told apart by it."""
+    return f"tidemill-published-{run}"
+
+
+def tag_compared(run: str) -> str:
+    """The tag of the state that a run was compared with."""
+    return f"tidemill-compared-{run}"
+
+
+def tags_of(run: str) -> tuple[str, ...]:
+    """All tags that the review of a run sets on a table."""
+    return tag_before(run), tag_published(run), tag_compared(run)
