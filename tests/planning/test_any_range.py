@@ -71,7 +71,7 @@ def computed(plays, clicks):
 
 def joined(matches, how="inner"):
     def pipeline(plays, clicks):
-        right = [(at + 1, k) for at, k in clicks]
+        right = [(at + (how == "inner"), k) for at, k in clicks]
         left_alone, right_alone = Counter(plays), Counter(right)
         for t, k in plays:
             pairs = [(u, c) for u, c in right if c == k and matches(t, u)]
@@ -148,13 +148,13 @@ MARGINS = {  # warm-up and look-ahead in minutes
         "hour_after": (60, 0), "day": (0, LONGEST), "plain": (0, 0), "either": (1, 0),
         "folded": (60, 0),
     },
-    "join_both_sides": {"t": (6, 9), "u": (11, 4)},
-    "join_outer": {"t": (1, 9)},
-    "join_full": {"t": (4, 1), "u": (3, 2)},
-    "join_semi": {"t": (8, 0)},
-    "join_difference": {"t": (1, 9), "u": (11, 0)},
+    "join_both_sides": {"t": (6, 9), "u": (10, 5)},
+    "join_outer": {"t": (0, 10)},
+    "join_full": {"t": (3, 2), "u": (2, 3)},
+    "join_semi": {"t": (7, 0)},
+    "join_difference": {"t": (1, 9), "u": (10, 0)},
     "join_same_time": {"t": (1, 0), "u": (1, 0)},
-    "join_filtered": {"t": (1, 59), "u": (61, 0)},
+    "join_filtered": {"t": (1, 59), "u": (60, 0)},
     "join_of_windows": {"start": (0, 10), "end": (10, 0)},
     "join_to_a_window": {"ts": (10, 10), "start": (0, 10)},
     "join_with_itself": {"t": (0, 5), "u": (5, 0)},

@@ -56,7 +56,7 @@ def test_what_is_said_is_taken():
     [
         ("sessions", "start", "session_window"),
         ("rowwise", "w", "output.w (not an event time, a window's bound or a time at a known"),
-        ("computed", "month", "output.month (computed by timestamp_add_interval, which keeps no"),
+        ("computed", "month", "output.month (computed by timestamp_add_yminterval, which keeps"),
         ("computed", "parsed", "output.parsed (computed by parse_to_timestamp, which keeps no"),
         ("computed", "by_row", "output.by_row (computed by timestamp_add_interval, which keeps"),
         ("last_of_session", "last", "session_window"),

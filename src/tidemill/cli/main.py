@@ -14,6 +14,7 @@ from tidemill import __version__
 from tidemill.cli.archive import archive
 from tidemill.cli.driving import backfill, plan, resume, run, stop
 from tidemill.cli.forget import forget
+from tidemill.cli.gaps import gaps
 from tidemill.cli.looking import logs, show
 from tidemill.cli.options import print_json, redact
 from tidemill.cli.outlet import LogOutlet, leave, protect_streams
@@ -98,6 +99,7 @@ def cli() -> None:
       tidemill run PIPELINE         live; with --from, history first
       tidemill runs                 what ran, and how it ended
       tidemill show                 the rows that the latest run wrote
+      tidemill gaps PIPELINE …      which times production misses; backfill --gaps fills them
       tidemill late PIPELINE        which rows came late, and which lateness would do
       tidemill forget RUN           delete a run with all that is its own
     """
@@ -105,7 +107,7 @@ def cli() -> None:
 
 for command in (
     *(init, doctor, schema, completion),
-    *(plan, backfill, run, resume),
+    *(plan, backfill, run, resume, gaps),
     *(runs, status, stop, pause, cancel, rewind, forget),
     *(show, logs, late, state, archive),
 ):

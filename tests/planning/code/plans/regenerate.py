@@ -187,11 +187,12 @@ def computed(plays):
 
 
 def joined(condition, how="inner", *wanted):
+    """A right time that is computed has no watermark, which only an inner join can do without."""
+    later = "ts + interval 1 minute" if how == "inner" else "ts"
+
     def join(plays, clicks):
         left = plays.select("k", F.col("ts").alias("t"))
-        right = clicks.select(
-            F.col("k").alias("c"), (F.col("ts") + F.expr("interval 1 minute")).alias("u")
-        )
+        right = clicks.select(F.col("k").alias("c"), F.expr(later).alias("u"))
         return left.join(right, F.expr(f"k = c and {condition}"), how).select(*(wanted or "tu"))
 
     return join
