@@ -17,7 +17,7 @@ $(READY): requirements.lock pyproject.toml tools/setup.sh
 	@PYTHON="$(PYTHON)" sh tools/setup.sh "$(VENV)"
 	@touch $@
 
-demo: $(READY)  ## generate a day of playback events, plan, backfill, make sessions, look at the results
+demo: $(READY)  ## a live run with a bug: backfill, compare, publish beside it, revert
 	@$(BIN)/python -m apps.demo
 
 check: $(READY)  ## fast: lint, types, tests without Spark and Kafka

@@ -296,6 +296,38 @@ def first_hour_speed(repeats: int) -> list[str]:
     ]
 
 
+COMPARED = {
+    "key": "by the key, 1% differ",
+    "none": "whole rows, no key, 1% differ",
+    "skewed": "by a key that 9 of 10 rows have",
+}
+
+
+def compare_speed(rows: int, repeats: int) -> list[str]:
+    """A shadow beside production: rows of both sides per second, and the peak of the process."""
+    lines = [
+        "## Compare",
+        "",
+        f"{rows:,} rows on each side, 40 files, five columns, {repeats} repeats, medians. Rows/s "
+        "count both sides. Memory: the peak of the whole process, without Spark.",
+        "",
+        "| | rows | seconds | rows/s (target ≥ 1,000,000) | memory |",
+        "|---|---|---|---|---|",
+    ]
+    for key, told in COMPARED.items():
+        found = []
+        for number in range(repeats):
+            print(f"compare {number + 1}/{repeats}: {told}", flush=True)
+            found.append(run("bench.compare", str(rows), key))
+        seconds, peak = (statistics.median(each[k] for each in found) for k in ("seconds", "peak"))
+        both = found[0]["rows"]
+        lines.append(
+            f"| {told} | {both:,} | {seconds:.1f} | **{both / seconds:,.0f}** | "
+            f"{peak / 2**20:,.0f} MiB |"
+        )
+    return lines
+
+
 def machine() -> str:
     """What the figures were measured on."""
     versions = ", ".join(
@@ -314,7 +346,7 @@ def sections(text: str) -> dict[str, str]:
     return {part.splitlines()[0]: part.rstrip() + "\n" for part in parts if part.startswith("## ")}
 
 
-PARTS = ("first", "layer", "memory", "folds", "state", "live")
+PARTS = ("first", "layer", "memory", "folds", "state", "live", "compare")
 
 
 def main() -> None:
@@ -331,6 +363,7 @@ def main() -> None:
         "folds": lambda: fold_speed(given.rows, given.repeats),
         "state": state_growth,
         "live": lambda: live_speed(given.repeats),
+        "compare": lambda: compare_speed(given.rows, given.repeats),
     }
     for name in given.only or parts:
         text = "\n".join(parts[name]())

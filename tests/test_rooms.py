@@ -136,8 +136,8 @@ def test_an_impure_plan_would_be_seen(tmp_path):
 
 
 RUN_FILES = re.compile(
-    r"(manifest|control|journal|jvm|topics|compared|course[^ ]*|lag\..*|next\..*)\.json|control\.lock"
-    r"|lease|watch|checkpoint|offsets|commits|folds|side|tables|slices|requests|.*\.tmp"
+    r"(manifest|control|journal|jvm|topics|compared|course[^ ]*|lag\..*|next\..*)\.json"
+    r"|control\.lock|lease|watch|checkpoint|offsets|commits|folds|side|tables|slices|requests|.*\.tmp"
 )
 NAMED_IN = "tidemill.runfolder.folder"
 

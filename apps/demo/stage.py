@@ -1,63 +1,41 @@
-"""What the steps of the demo share: where things are, how they are shown."""
+"""What the demo is played on: a project in a folder, processes, and what is told of them."""
 
+import os
 import shutil
+import signal
+import subprocess
 import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
-import polars as pl
-from pyiceberg.catalog import Catalog
 from rich.console import Console
-from rich.table import Table
 
 import tidemill
-from tidemill.cli.progress import ProgressLine
-from tidemill.cli.render import show_result
-from tidemill.project import Project, RunResult
-from tidemill.types import TimeRange, show_instant
+from tidemill.project import Project
 
-APPS = Path(__file__).resolve().parents[1]
-ROOT = APPS.parent
-STEPS = 5
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+STEPS = 8
+_PATIENCE = 240
 
-out = Console(highlight=False)
+out = Console(highlight=False, soft_wrap=True)
 
 
-def open_project(app: str, folder: Path) -> Project:
-    """The app's own files in a fresh folder; what an earlier demo made is removed."""
-    shutil.rmtree(folder / ".tidemill", ignore_errors=True)
-    folder.mkdir(parents=True, exist_ok=True)
-    for path in (APPS / app).iterdir():
-        if path.name == "pipelines.py" or path.suffix in (".yaml", ".sql"):
-            shutil.copy(path, folder)
-    return tidemill.load(folder / "tidemill.yaml")
+class DemoError(Exception):
+    """The story does not go on."""
 
 
-def step(number: int, title: str, *commands: str) -> None:
-    """A headline, with the commands that do the same."""
-    typed = "".join(f"[dim]$ {command}[/]\n" for command in commands)
-    out.print(f"\n[bold cyan]{number}/{STEPS}  {title}[/]\n{typed}", soft_wrap=True)
+def step(number: int, title: str) -> None:
+    """A headline."""
+    out.print(f"\n[bold cyan]{number}/{STEPS}  {title}[/]")
 
 
-def options(over: TimeRange) -> str:
-    """The range as the command line takes it."""
-    return f"--from {show_instant(over.start)} --to {show_instant(over.end)}"
-
-
-def backfill(project: Project, pipeline: str, over: TimeRange) -> RunResult:
-    """Backfill with a progress line, and show how it went."""
-    with ProgressLine() as line:
-        result = project.backfill(pipeline, over.start, over.end, on_progress=line.show)
-    show_result(result)
-    if result.state != "finished":
-        sys.exit(1)
-    return result
-
-
-def read(catalog: Catalog, name: str) -> pl.DataFrame:
-    """A whole table."""
-    frame = pl.from_arrow(catalog.load_table(name).scan().to_arrow())
-    assert isinstance(frame, pl.DataFrame)
-    return frame
+def tell(text: str) -> None:
+    """A sentence of the story."""
+    out.print(text)
 
 
 def shown(path: Path) -> Path:
@@ -65,18 +43,70 @@ def shown(path: Path) -> Path:
     return path.relative_to(ROOT) if path.is_relative_to(ROOT) else path
 
 
-def grid(label: str, *numbers: str) -> Table:
-    """A table without lines."""
-    table = Table(label, box=None, pad_edge=False, header_style="dim")
-    for name in numbers:
-        table.add_column(name, justify="right")
-    return table
+@dataclass(frozen=True)
+class Stage:
+    """The project's folder."""
+
+    folder: Path
+
+    @classmethod
+    def set_up(cls, folder: Path) -> "Stage":
+        """The project's own files in a fresh folder; what an earlier demo made is removed."""
+        shutil.rmtree(folder / ".tidemill", ignore_errors=True)
+        folder.mkdir(parents=True, exist_ok=True)
+        for path in (HERE / "project").iterdir():
+            if path.is_file():
+                shutil.copy(path, folder)
+        return cls(folder)
+
+    @property
+    def project(self) -> Project:
+        """The project as it is now."""
+        return tidemill.load(self.folder / "tidemill.yaml")
+
+    def command(self, *words: str, is_told: bool = True) -> str:
+        """Run a command of Tidemill's as people type it, and show what it prints."""
+        if is_told:
+            out.print(f"[dim]$ tidemill {' '.join(words)}[/]")
+        done = subprocess.run(
+            [sys.executable, "-m", "tidemill.cli", *words],
+            cwd=self.folder, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        if done.returncode:
+            raise DemoError(f"tidemill {' '.join(words)}:\n{done.stdout}{done.stderr}")
+        if is_told:
+            out.print(done.stdout.rstrip(), markup=False)
+        return done.stdout
+
+    @contextmanager
+    def process(self, log: str, words: Sequence[str], folder: Path) -> Iterator[subprocess.Popen]:
+        """A process beside the story; it gets SIGTERM at the end, if it still runs."""
+        with (self.folder / log).open("w") as file:
+            process = subprocess.Popen(
+                [sys.executable, "-m", *words], cwd=folder, stdout=file, stderr=file,
+                env={**os.environ, "PYTHONPATH": str(ROOT)}, start_new_session=True,
+            )  # fmt: skip
+            try:
+                yield process
+            finally:
+                end(process)
+
+    def wait(self, what: str, is_so: Callable[[], bool], process: subprocess.Popen) -> None:
+        """Wait until something is so, as long as the process that brings it about lives."""
+        deadline = time.monotonic() + _PATIENCE
+        while not is_so():
+            if process.poll() is not None or time.monotonic() > deadline:
+                logs = "\n".join(path.read_text()[-3_000:] for path in self.folder.glob("*.log"))
+                raise DemoError(f"waited in vain for {what}\n{logs}")
+            time.sleep(0.5)
 
 
-def judge(found: pl.DataFrame, expected: pl.DataFrame, how: str) -> None:
-    """Say whether these are the expected rows; end the demo if not."""
-    same = set(found.select(expected.columns).iter_rows()) == set(expected.iter_rows())
-    verdict = "[green]equal to the row[/]" if same else "[red]not equal[/]"
-    out.print(f"{len(found):,} rows, checked against {how}: {verdict}", soft_wrap=True)
-    if not same:
-        sys.exit(1)
+def end(process: subprocess.Popen) -> None:
+    """Let a process end, with those it has started."""
+    if process.poll() is None:
+        process.send_signal(signal.SIGTERM)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(30)
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()

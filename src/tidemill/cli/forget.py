@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
@@ -10,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from tidemill.cli.consent import require_yes
 from tidemill.cli.options import LENGTH, common, open_project, print_json, runs_argument
-from tidemill.errors import DeclinedError
 
 if TYPE_CHECKING:
     from tidemill.runtime.ends.forgetting import Forgotten
@@ -63,25 +62,12 @@ def forget(
     if not as_json:
         show(found)
     if found and not dry_run:
-        _require_yes(len(found), yes)
+        question = f"forget {_count(len(found), 'run')}?"
+        require_yes(question, yes=yes, unchanged="nothing was forgotten")
         found = project.forget(*(each.run for each in found))
         click.echo(f"forgotten: {_count(len(found), 'run')}", err=as_json)
     if as_json:
         print_json({"dry_run": dry_run, "runs": [each.to_json() for each in found]})
-
-
-def _require_yes(count: int, yes: bool) -> None:
-    """Ask on a terminal; elsewhere nobody can answer."""
-    if yes:
-        return
-    if not _is_terminal():
-        raise click.UsageError("there is no terminal to ask on: give --yes, or --dry-run to look")
-    if not click.confirm(f"forget {_count(count, 'run')}?", err=True):
-        raise DeclinedError("the answer was no: nothing was forgotten")
-
-
-def _is_terminal() -> bool:
-    return sys.stdin is not None and sys.stdin.isatty()
 
 
 def show(found: Sequence[Forgotten]) -> None:

@@ -12,13 +12,16 @@ import click
 
 from tidemill import __version__
 from tidemill.cli.archive import archive
+from tidemill.cli.compare import compare
 from tidemill.cli.driving import backfill, plan, resume, run, stop
 from tidemill.cli.forget import forget
 from tidemill.cli.gaps import gaps
 from tidemill.cli.looking import logs, show
 from tidemill.cli.options import print_json, redact
 from tidemill.cli.outlet import LogOutlet, leave, protect_streams
+from tidemill.cli.publish import history, publish, revert
 from tidemill.cli.runs import cancel, late, pause, rewind, runs, state, status
+from tidemill.cli.shadows import shadows
 from tidemill.cli.start import completion, doctor, init, schema
 from tidemill.errors import ExitCode, RequestError, TidemillError
 
@@ -100,7 +103,11 @@ def cli() -> None:
       tidemill runs                 what ran, and how it ended
       tidemill show                 the rows that the latest run wrote
       tidemill gaps PIPELINE …      which times production misses; backfill --gaps fills them
+      tidemill compare RUN          how a backfill differs from production, and why
       tidemill late PIPELINE        which rows came late, and which lateness would do
+      tidemill publish RUN          put a backfill's rows in the place of production's
+      tidemill revert RUN           put production's rows back
+      tidemill shadows              the shadow tables of backfills
       tidemill forget RUN           delete a run with all that is its own
     """
 
@@ -109,10 +116,13 @@ for command in (
     *(init, doctor, schema, completion),
     *(plan, backfill, run, resume, gaps),
     *(runs, status, stop, pause, cancel, rewind, forget),
-    *(show, logs, late, state, archive),
+    *(compare, show, logs, late, state, archive),
+    *(publish, revert, history, shadows),
 ):
     cli.add_command(command)
-for command in (cli, *cli.commands.values(), *archive.commands.values()):
+groups = (archive, shadows)
+subcommands = [each for group in groups for each in group.commands.values()]
+for command in (cli, *cli.commands.values(), *subcommands):
     # click keeps lines after the control character \b as they are; docstrings have it as two signs
     command.help = (command.help or "").replace(r"\b", "\b")
 

@@ -138,6 +138,8 @@ class RunTimes(JsonValue):
     misalignment: int = 0  # a source may run so far ahead of another; 0: boundaries see to it
     steps: tuple[dict[str, int], ...] = ()  # frontiers at which sources wait for one another
     rate: int | None = None  # rows per second, at most
+    look_ahead: int | None = None  # µs: rows of a time need input until so long after it
+    warm_up: int | None = None  # µs: and from so long before it
 
     @property
     def frontiers(self) -> tuple[int, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -19,6 +20,7 @@ from tidemill.planning.manifest import (
     RunTimes,
 )
 from tidemill.planning.plan import Beginning
+from tidemill.planning.ranges import find_margins
 from tidemill.planning.resources import parallelism, shuffles
 from tidemill.types import Mode, micros_of, to_micros
 
@@ -49,6 +51,8 @@ def pipeline_manifest(loaded: LoadedConfig, plan: RunPlan, run: str, cores: int)
             ends=request.live is None,
             misalignment=0 if request.live is None else micros_of(config.live_misalignment),
             rate=request.rate,
+            look_ahead=_look_ahead(plan, config),
+            warm_up=micros_of(plan.margins.warm_up),
         ),
         sources=plan.pins,
         outputs=Outputs(sinks, late_table=f"{first}__late", dead_table=f"{first}__dead"),
@@ -70,6 +74,18 @@ def pipeline_manifest(loaded: LoadedConfig, plan: RunPlan, run: str, cores: int)
         expect=plan.expect,
         tables=plan.tables,
     )
+
+
+def _look_ahead(plan: RunPlan, config: PipelineConfig) -> int | None:
+    """How much input after it a row needs; of a live run that begins with the log, by its code."""
+    if plan.request.live in (None, Beginning.HISTORY):
+        return micros_of(plan.margins.look_ahead)
+    times = [(name, sink.time) for name, sink in config.sinks.items()]
+    with contextlib.suppress(PlanError):  # what a backfill would have to ask for
+        return micros_of(
+            find_margins(plan.facts, times, config.warm_up, config.look_ahead).look_ahead
+        )
+    return None
 
 
 def _fold_pin(pin: FoldPin, config: PipelineConfig) -> FoldPin:

@@ -1,4 +1,4 @@
-"""What can be done with the output of a run: compare it with other rows."""
+"""What can be done with the output of a run: compare it, publish it, put it back, drop it."""
 
 from __future__ import annotations
 
@@ -6,10 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tidemill.config.loader import LoadedConfig
+    from tidemill.connectors.sinks.replacing import Change
     from tidemill.planning.requests import When
-    from tidemill.review.comparison import Comparison
+    from tidemill.review.comparing.comparison import Comparison
     from tidemill.review.filling import Filling
     from tidemill.review.gaps import GapReport
+    from tidemill.review.publishing import ReviewedChange
+    from tidemill.review.shadows import DroppedShadow, Shadow
     from tidemill.runtime.registry import Registry
 
 
@@ -23,12 +26,57 @@ class ReviewDesk:
     def compare(self, run: str, **options: Any) -> Comparison:
         """How the rows of a run differ from production's, or from those of a table or a run.
 
-        Options are the fields of :class:`~tidemill.review.comparing.CompareRequest`: ``with_``,
-        ``key``, ``tolerance``, ``ignore``, ``outputs``.
+        Options are the fields of :class:`~tidemill.review.comparing.run.CompareRequest`:
+        ``with_="marts.other"``, ``key=["show_id"]``, ``tolerance={"seconds": 1e-9}``,
+        ``ignore=["made_at"]``, ``outputs=["plays"]``. Nothing is changed but the note that the
+        comparison leaves in the run's folder.
         """
         from tidemill.review.comparing import CompareRequest, compare_run
+        from tidemill.review.publishing import hold_compared
 
-        return compare_run(self.loaded, self.registry, CompareRequest.of(run, **options))
+        found = compare_run(self.loaded, self.registry, CompareRequest(run, **options))
+        hold_compared(self.loaded, self.registry, run)
+        return found
+
+    def publish(self, run: str, **options: Any) -> list[ReviewedChange]:
+        """Replace the run's range in production by the run's rows, one commit for each output.
+
+        Options are the fields of :class:`~tidemill.review.publishing.PublishRequest`:
+        ``dry_run``, ``min_match``, ``changed``, ``while_live``, ``other_schema``, ``unfinished``.
+        A repeat changes nothing.
+        """
+        from tidemill.review.publishing import PublishRequest, review
+
+        return review(self.loaded, self.registry, PublishRequest(run, **options))
+
+    def revert(self, run: str, **options: Any) -> list[ReviewedChange]:
+        """Put the range back as it was before the run was published; options as in `publish`."""
+        from tidemill.connectors.sinks.replacing import Action
+        from tidemill.review.publishing import PublishRequest, review
+
+        asked = PublishRequest(run, Action.REVERT, **options)
+        return review(self.loaded, self.registry, asked)
+
+    def history(self, table: str) -> list[Change]:
+        """All publishes and reverts of a table, the oldest first."""
+        from tidemill.review.history import read_history
+
+        return read_history(self.loaded, table)
+
+    def shadows(self) -> list[Shadow]:
+        """The shadows in the catalog, the oldest first."""
+        from tidemill.review.shadows import Shadows
+
+        return Shadows(self.loaded, self.registry).list()
+
+    def drop_shadows(self, *runs: str, **chosen: Any) -> list[DroppedShadow]:
+        """Delete shadows of runs, or those chosen by ``older_than="30d", unpublished=True``.
+
+        Files that production refers to stay with it. With ``dry_run=True`` nothing is changed.
+        """
+        from tidemill.review.shadows import drop_shadows
+
+        return drop_shadows(self.loaded, self.registry, runs, **chosen)
 
     def gaps(self, pipeline: str, start: When, end: When, **options: Any) -> GapReport:
         """Where the archive has input and production has no output, or no run has covered it.

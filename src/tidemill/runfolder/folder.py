@@ -55,6 +55,7 @@ JUDGEMENT = "judgement.json"  # what became of the run's expectations
 COMPARED = "compared.json"  # how the outputs differ from production, by the last comparison
 LAG = "lag.{source}.json"  # how far a live source is behind its log
 NEXT_TIMES = "next.{source}.json"  # when the next row of each of its partitions came
+REWRITTEN = "rewritten-{output}.txt"  # files that publishing has written, until they are committed
 # Decisions: the first writer's holds.
 PHASES = "phases-{number}.json"  # where sources go: more history, or the live log
 SLICES = "slices"  # a folder per source, a file per decided slice
@@ -112,6 +113,10 @@ class RunFolder:
     def table(self, source: str, phase: int = 0) -> Path:
         """The pinned metadata of a source's table, for one phase of history."""
         return self.path / "tables" / (f"{source}@{phase}.json" if phase else f"{source}.json")
+
+    def rewritten(self, output: str) -> Path:
+        """The files that publishing an output has written again, line by line."""
+        return self.path / REWRITTEN.format(output=output)
 
     def write_manifest(self, manifest: Manifest) -> None:
         """Once, before the run starts."""

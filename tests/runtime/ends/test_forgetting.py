@@ -232,7 +232,7 @@ def test_the_command_says_what_goes_and_asks(stage, monkeypatch):
     assert stage.cli("forget", "--older-than", "10000d").out == "no such run: nothing goes\n"
     dry = json.loads(stage.cli("forget", A, "--dry-run", "--json").out)
     assert (dry["dry_run"], dry["runs"][0]["run"]) == (True, A)
-    monkeypatch.setattr("tidemill.cli.forget._is_terminal", lambda: True)
+    monkeypatch.setattr("tidemill.cli.consent.is_terminal", lambda: True)
     monkeypatch.setattr("click.confirm", lambda *_, **__: False)
     assert stage.cli("forget", A).code == 3
     assert len(stage.project.runs()) == 2

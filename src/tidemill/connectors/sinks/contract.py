@@ -18,8 +18,8 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Protocol, TypeVar
 
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
 
     from tidemill.config.loader import LoadedConfig
+    from tidemill.connectors.sinks.replacing import Production
     from tidemill.connectors.sinks.stamp import BatchStamp
     from tidemill.planning.manifest import Manifest, SourcePin
     from tidemill.planning.messages import MessageShape
@@ -91,6 +92,19 @@ class LastCommit:
 
     stamp: BatchStamp
     at: int = 0  # ms since 1970; 0: not known any more
+
+
+@dataclass(frozen=True)
+class View:
+    """One state of a place, which can be read again and again while others write to the place.
+
+    A place that keeps no states gives at every reading the rows that are there then.
+    """
+
+    columns: pa.Schema
+    scan: Callable[[Sequence[str], tuple[int, int] | None], Iterable[pa.RecordBatch]]
+    state: int | None = None  # which one: a snapshot; None: there is none
+    stamps: Mapping[str, BatchStamp] = field(default_factory=dict)  # by run
 
 
 class Sink(ABC):
@@ -176,6 +190,16 @@ class Sink(ABC):
         """
         raise NotImplementedError(self.place)
 
+    def view(self) -> View | None:
+        """Driver: the place as it is now, to be compared; None if it is not there.
+
+        Its ``scan`` is like :meth:`scan`; it may be called in any thread.
+        """
+        raise SinkError(
+            f"the rows of {self.place} are not read back, so they cannot be compared",
+            fix="compare what its consumers have written",
+        )
+
     def read(self) -> pa.Table:
         """Driver: all rows that are at the place now. Tests ask for them, a run never does."""
         raise SinkError(
@@ -191,6 +215,20 @@ class Sink(ABC):
         """Driver: which of these places has files of this one, and would lose rows by ``drop``."""
         del places
         return None
+
+    def production(self, run: str, output: str) -> Production:
+        """Driver: the place beside which this one, a shadow of the run, stands; see `replacing`.
+
+        Raises SinkError where rows are only ever added, as in a log, and for a place that a person
+        has named: it is no shadow.
+        """
+        raise SinkError(
+            f"the output {output!r} goes to {self.place}: what is there cannot be replaced in one "
+            "step",
+            where=f"output {output}",
+            fix="publish outputs that are tables of the catalog; replace rows elsewhere with the "
+            "means of that place",
+        )
 
     def drop(self) -> None:  # noqa: B027
         """Driver: delete the place with all its rows; only ever asked of a run's own shadow.

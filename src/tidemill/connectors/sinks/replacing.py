@@ -8,14 +8,23 @@ that was killed can be repeated: it finds its own change, or nothing.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tidemill.jsonvalue import JsonValue
 from tidemill.types import TimeRange, from_micros, show_instant
+
+if TYPE_CHECKING:
+    from tidemill.connectors.sinks.contract import LastCommit
+
+
+def place_beside(shadow: str, run: str) -> str | None:
+    """The place that a shadow of the run stands beside; None: it is no shadow of the run."""
+    suffix = f"__{run}"
+    return shadow.removesuffix(suffix) if shadow.endswith(suffix) else None
 
 
 class Action(StrEnum):
@@ -126,6 +135,10 @@ class Production(ABC):
     """The place that a shadow of a run stands beside, on the driver. Nothing is opened before."""
 
     place: str
+
+    @abstractmethod
+    def writers(self) -> Mapping[str, LastCommit]:
+        """The last commit of every run at the place, by run."""
 
     @abstractmethod
     def changes(self) -> list[Change]:

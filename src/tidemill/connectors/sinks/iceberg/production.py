@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import secrets
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -37,6 +37,7 @@ from tidemill.connectors.sinks.iceberg.range_swap import (
     write_swap,
 )
 from tidemill.connectors.sinks.iceberg.snapshot_expiry import Wastebook
+from tidemill.connectors.sinks.iceberg.table import last_commits
 from tidemill.connectors.sinks.replacing import (
     Action,
     Change,
@@ -53,6 +54,8 @@ if TYPE_CHECKING:
     from pyiceberg.io import FileIO
     from pyiceberg.manifest import DataFile
     from pyiceberg.table import FileScanTask, Table
+
+    from tidemill.connectors.sinks.contract import LastCommit
 
 _TRIES = 60
 
@@ -72,9 +75,8 @@ class _Sight:
     def require(self, table: Table, what: str) -> None:
         """Refuse a range with other rows; the same rows in other files, compacted, are fine."""
         now = find_files(table, table.metadata.current_snapshot_id, self.stretch)
-        if self.files is not None:
-            same = self._is_same(table, self.files, now)
-        else:
+        same = None if self.files is None else self._is_as_before(table, self.files, now)
+        if same is None:
             there = [each for each in self.snapshots if _is_there(table, each)]
             if not there:
                 raise SinkError(
@@ -93,6 +95,15 @@ class _Sight:
                 "all the same. Nothing was changed",
             )
         self.files = now
+
+    def _is_as_before(
+        self, table: Table, old: dict[Key, FileScanTask], now: dict[Key, FileScanTask]
+    ) -> bool | None:
+        """As it was at the last look; None: its files were compacted and expired meanwhile."""
+        try:
+            return self._is_same(table, old, now)
+        except FileNotFoundError:
+            return None
 
     def _is_same(
         self, table: Table, old: dict[Key, FileScanTask], now: dict[Key, FileScanTask]
@@ -118,6 +129,10 @@ class IcebergProduction(Production):
     time: str | None
     waste: Callable[[str], Wastebook] | None = None  # of a run: old metadata, to be deleted later
     tries: int = field(default=_TRIES, repr=False)
+
+    def writers(self) -> Mapping[str, LastCommit]:
+        """By the stamps of their commits."""
+        return last_commits(self._load())
 
     def changes(self) -> list[Change]:
         """They are properties of the table."""
@@ -181,7 +196,11 @@ class IcebergProduction(Production):
                     return self._finish(table, done, attempt)
                 if attempt.source is None:
                     attempt.source, attempt.sight = self._begin(table, asked, action, stretch)
-                landed = self._try(table, asked, action, attempt)
+                try:
+                    landed = self._try(table, asked, action, attempt)
+                except FileNotFoundError as error:
+                    self._require_newer(table, error)  # compacted and expired while it was read
+                    continue
                 if landed:
                     change = _done(table, asked.run, action)
                     assert change is not None
@@ -217,6 +236,15 @@ class IcebergProduction(Production):
             with contextlib.suppress(OSError):  # the change is in: the rest is only disk space
                 self.waste(asked.run).add(transaction.dropped, time.time_ns() // 1_000_000)
         return landed
+
+    def _require_newer(self, table: Table, error: FileNotFoundError) -> None:
+        """Refuse a table that still names a file that is gone; another may be tried again."""
+        if self._load().metadata_location == table.metadata_location:
+            raise SinkError(
+                f"a file of the table is gone: {error}",
+                where=f"table {self.place}",
+                fix="restore it from a copy; nothing was changed",
+            ) from None
 
     def _stage(
         self, table: Table, asked: Replacement, action: Action, attempt: _Attempt, swap: Swap

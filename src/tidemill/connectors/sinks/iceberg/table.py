@@ -5,35 +5,46 @@ from __future__ import annotations
 import contextlib
 import pickle
 import shutil
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from typing import TYPE_CHECKING
 
 from tidemill.archive.progress import name_of, read_progress
 from tidemill.connectors.archives.opening import archive_of
-from tidemill.connectors.sinks.contract import LastCommit, Sink, SinkRun, arrow_schema
+from tidemill.connectors.sinks.contract import LastCommit, Sink, SinkRun, View, arrow_schema
 from tidemill.connectors.sinks.iceberg.commit import Known, commit_files
 from tidemill.connectors.sinks.iceberg.dropping import drop_table, uses_files_of
 from tidemill.connectors.sinks.iceberg.filled import spans_with_files, unit_of
 from tidemill.connectors.sinks.iceberg.section import table_pin
 from tidemill.connectors.sinks.iceberg.snapshot_expiry import Wastebook, run_of
 from tidemill.connectors.sinks.iceberg.tables import ensure_table
+from tidemill.connectors.sinks.replacing import place_beside
 from tidemill.connectors.sinks.stamp import read_stamps
 from tidemill.connectors.sinks.writing import Target, write_files
-from tidemill.errors import PlanError, RunError
+from tidemill.errors import PlanError, RunError, SinkError
 from tidemill.iceberg.catalog import find_table
 from tidemill.rows.verdict import SIDE_SCHEMA
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyiceberg.expressions import BooleanExpression
+    from pyiceberg.io.pyarrow import ArrowScan
     from pyiceberg.manifest import DataFile
-    from pyiceberg.table import Table
+    from pyiceberg.table import FileScanTask, Table
 
     from tidemill.config.pins import SinkPin
     from tidemill.connectors.sinks.iceberg.commit import LogProgress
+    from tidemill.connectors.sinks.replacing import Production
     from tidemill.connectors.sinks.stamp import BatchStamp
     from tidemill.planning.gaps import Unit
     from tidemill.planning.manifest import SourcePin
+
+
+_AT_ONCE = 4
+_READ_AHEAD = 32 * 1024 * 1024
+"""Bytes of files: a larger file is read alone."""
 
 
 class IcebergTable(Sink):
@@ -94,15 +105,7 @@ class IcebergTable(Sink):
     def stamps(self) -> Mapping[str, LastCommit]:
         """Stamps are properties of the table; the time is that of the run's newest snapshot."""
         table = self.existing()
-        if table is None:
-            return {}
-        times: dict[str, int] = {}
-        for snapshot in table.metadata.snapshots:
-            run = run_of(snapshot)
-            if run is not None:
-                times[run] = max(snapshot.timestamp_ms, times.get(run, 0))
-        found = read_stamps(table.metadata.properties)
-        return {run: LastCommit(stamp, times.get(run, 0)) for run, stamp in found.items()}
+        return {} if table is None else last_commits(table)
 
     def rows_in(self, span: tuple[int, int]) -> int:
         """Metadata tells it; one column is read where a file only straddles the span."""
@@ -130,15 +133,20 @@ class IcebergTable(Sink):
         self, columns: Sequence[str], span: tuple[int, int] | None
     ) -> Iterator[pa.RecordBatch]:
         """File by file, with what deletes and the schema of today make of it."""
-        from pyiceberg.expressions import AlwaysTrue
+        table = self.existing()
+        return iter(()) if table is None else scan_table(table, self.pin.time, columns, span)
 
+    def view(self) -> View | None:
+        """The current snapshot; its files stay for as long as the snapshot does."""
         table = self.existing()
         if table is None:
-            return
-        time = self.pin.time
-        kept = AlwaysTrue() if time is None or span is None else times_in(time, span)
-        with table.scan(kept, selected_fields=tuple(columns)).to_arrow_batch_reader() as found:
-            yield from found
+            return None
+        return View(
+            table.schema().as_arrow(),
+            partial(scan_table, table, self.pin.time),
+            table.metadata.current_snapshot_id,
+            read_stamps(table.metadata.properties),
+        )
 
     def read(self) -> pa.Table:
         """The rows of the current snapshot."""
@@ -161,6 +169,23 @@ class IcebergTable(Sink):
             if other is not None and uses_files_of(other, table.metadata.location):
                 return name
         return None
+
+    def production(self, run: str, output: str) -> Production:
+        """The table without the run's id in its name."""
+        from tidemill.connectors.sinks.iceberg.production import IcebergProduction
+
+        place, loaded = place_beside(self.place, run), self.run.loaded
+        if place is None:
+            raise SinkError(
+                f"the run {run} wrote directly into {self.place}, which is no shadow",
+                where=f"output {output}",
+                fix="run the backfill without --into to get a shadow that can be published",
+            )
+
+        def waste(by: str) -> Wastebook:
+            return Wastebook.of(loaded.home, place, by, loaded.config.keep_snapshots)
+
+        return IcebergProduction(self.run.catalog, place, self.place, self.pin.time, waste)
 
     def drop(self) -> None:
         """Delete the table with its files, and the list of those that were to be deleted later."""
@@ -241,6 +266,17 @@ class SideTable(IcebergTable):
         return SIDE_SCHEMA.empty_table() if self.existing() is None else super().read()
 
 
+def last_commits(table: Table) -> dict[str, LastCommit]:
+    """The last commit of every run in a table, by run."""
+    times: dict[str, int] = {}
+    for snapshot in table.metadata.snapshots:
+        run = run_of(snapshot)
+        if run is not None:
+            times[run] = max(snapshot.timestamp_ms, times.get(run, 0))
+    found = read_stamps(table.metadata.properties)
+    return {run: LastCommit(stamp, times.get(run, 0)) for run, stamp in found.items()}
+
+
 def open_sides(run: SinkRun) -> dict[str, SideTable]:
     """The tables of a run's late and dead rows, by name; an archive's run has none."""
     names = (run.manifest.outputs.late_table, run.manifest.outputs.dead_table)
@@ -263,6 +299,36 @@ def require_outside(location: str, what: str, sources: Mapping[str, SourcePin]) 
                 where=f"stream {pin.stream}",
                 fix="move catalog.warehouse out of that folder, or name a narrower archive.path",
             )
+
+
+def scan_table(
+    table: Table, time: str | None, columns: Sequence[str], span: tuple[int, int] | None
+) -> Iterator[pa.RecordBatch]:
+    """The rows of a loaded table with a time in the span (µs), a few files in memory at a time.
+
+    Given all files at once, pyiceberg reads ahead of whoever takes the rows, without a limit. Here
+    only small files are read ahead, because a file takes a round trip of the storage.
+    """
+    from pyiceberg.expressions import AlwaysTrue
+    from pyiceberg.io.pyarrow import ArrowScan, schema_to_pyarrow
+
+    kept = AlwaysTrue() if time is None or span is None else times_in(time, span)
+    scan = table.scan(kept, selected_fields=tuple(columns))
+    wanted = schema_to_pyarrow(scan.projection())
+    reader = ArrowScan(table.metadata, table.io, scan.projection(), scan.row_filter)
+    waiting: deque[tuple[int, Future[list[pa.RecordBatch]]]] = deque()
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        for task in scan.plan_files():
+            size = task.file.file_size_in_bytes
+            waiting.append((size, pool.submit(_read_file, reader, task, wanted)))
+            while sum(each for each, _ in waiting) > _READ_AHEAD or len(waiting) > _AT_ONCE:
+                yield from waiting.popleft()[1].result()
+        for _, read in waiting:
+            yield from read.result()
+
+
+def _read_file(reader: ArrowScan, task: FileScanTask, wanted: pa.Schema) -> list[pa.RecordBatch]:
+    return [batch.cast(wanted) for batch in reader.to_record_batches([task])]
 
 
 def count_rows(table: Table, time: str | None, span: tuple[int, int]) -> int:

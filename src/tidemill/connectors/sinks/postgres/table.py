@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from psycopg import Connection, Error, OperationalError, connect, sql
 
-from tidemill.connectors.sinks.contract import LastCommit, Sink, SinkRun, arrow_schema
+from tidemill.connectors.sinks.contract import LastCommit, Sink, SinkRun, View, arrow_schema
 from tidemill.connectors.sinks.postgres.columns import (
     Column,
     column_types,
@@ -157,6 +157,17 @@ class PostgresTable(Sink):
                 found = zip(zip(*rows, strict=True), schema.types, strict=True)
                 arrays = [pa.array(list(each), kind) for each, kind in found]
                 yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+    def view(self) -> View | None:
+        """The output's columns that the table has; every reading is a transaction of its own."""
+        with self._connected() as connection:
+            if not self._exists(connection, self._table):
+                return None
+            known = self._columns(connection)
+        schema = arrow_schema(self.pin)
+        names = [name for name in schema.names if name in known]
+        stamps = {run: last.stamp for run, last in self.stamps().items()}
+        return View(_read_back(schema, names), self.scan, stamps=stamps)
 
     def is_there(self) -> bool:
         """Ask the server."""

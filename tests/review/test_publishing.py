@@ -1,0 +1,234 @@
+"""Publish, revert, history and shadows of whole runs: what is refused, and what is told."""
+
+import json
+
+import pytest
+
+from tests.review.desk_yard import HOUR, LIVE, PLACE, SPAN, T0, A, B, DeskYard
+from tidemill.connectors.sinks.iceberg.production import IcebergProduction
+from tidemill.errors import RequestError, RunError, SinkError
+from tidemill.review.publishing import hold_compared
+from tidemill.review.writers import has_passed
+from tidemill.runfolder.lease import hold_lease
+from tidemill.runtime.registry import RunState
+
+OLD = [(9.0, 1, "old"), (11.0, 2, "old"), (21.0, 3, "old")]
+NEW = [(9.0, 1, "old"), (11.0, 2, A), (12.0, 4, A), (21.0, 3, "old")]
+
+
+@pytest.fixture
+def yard(tmp_path):
+    return DeskYard.make(tmp_path)
+
+
+def test_publish_revert_publish_and_what_history_tells(yard):
+    yard.backfill()
+    (looked,) = yard.desk.publish(A, dry_run=True)
+    assert (looked.change, looked.outlook.counts.rows_in, looked.outlook.counts.rows_out) == (
+        None,
+        2,
+        1,
+    )
+    assert yard.rows() == OLD
+    (done,) = yard.desk.publish(A)
+    assert yard.rows() == NEW
+    (again,) = yard.desk.publish(A)
+    assert again.outlook.done == done.change
+    yard.desk.revert(A)
+    assert yard.rows() == OLD
+    yard.desk.publish(A)
+    assert yard.rows() == NEW
+    told = yard.desk.history(PLACE)
+    assert [str(each.action) for each in told] == ["publish", "revert", "publish"]
+    assert {each.run for each in told} == {A} and all("@" in each.by for each in told)
+    assert told[0].range.start.hour == 10 and told[0].counts.rows_in == 2
+
+
+@pytest.mark.parametrize("state", [RunState.FAILED, RunState.STOPPED, RunState.CANCELLED])
+def test_a_run_that_is_not_finished_is_refused(yard, state):
+    yard.backfill(state=state)
+    with pytest.raises(RunError, match=f"is {state}, not finished: its shadow lacks rows") as found:
+        yard.desk.publish(A)
+    assert "--unfinished" in found.value.fix
+    assert yard.rows() == OLD
+    yard.desk.publish(A, unfinished=True)
+    assert yard.rows() == NEW
+
+
+def test_a_run_that_is_driven_is_refused_in_any_case(yard):
+    folder = yard.backfill(state=RunState.RUNNING)
+    with hold_lease(folder.path, A), pytest.raises(RunError, match="driven by another process"):
+        yard.desk.publish(A, unfinished=True)
+
+
+def test_a_live_run_and_a_run_with_into_have_no_shadow(yard):
+    yard.live(30)
+    with pytest.raises(RunError, match="is live: it writes into its tables directly"):
+        yard.desk.publish(LIVE, unfinished=True)
+    yard.run(A, {"output": "marts.other"})
+    with pytest.raises(SinkError, match=r"wrote directly into marts\.other, which is no shadow"):
+        yard.desk.publish(A)
+
+
+@pytest.mark.parametrize("hours", [None, 5.0, 19.999])
+def test_a_live_run_that_could_write_into_the_range_is_refused(yard, hours):
+    yard.backfill()
+    yard.live(hours)
+    with pytest.raises(RunError, match=f"the live run {LIVE} writes into {PLACE}") as found:
+        yard.desk.publish(A)
+    assert "--while-live" in found.value.fix
+    yard.desk.publish(A, while_live=True)
+    with pytest.raises(RunError, match="could still write rows of the range"):
+        yard.desk.revert(A)
+
+
+def test_a_live_run_beyond_the_range_does_not_matter(yard):
+    yard.backfill()
+    yard.live(20.0)
+    yard.desk.publish(A)
+    assert yard.rows() == NEW
+
+
+def test_a_live_run_needs_to_be_as_far_as_its_own_windows_reach(yard):
+    yard.backfill()
+    yard.live(20.5, look_ahead=HOUR)
+    with pytest.raises(RunError, match="could still write rows of the range"):
+        yard.desk.publish(A)
+
+
+def test_a_run_has_passed_with_its_watermark_and_what_rows_look_ahead():
+    end = 10_000_000
+    assert has_passed(10_000, end, 0) and not has_passed(9_999, end, 0)
+    assert has_passed(12_000, end, 2_000_000) and not has_passed(11_999, end, 2_000_000)
+    assert not has_passed(None, end, 0)
+
+
+def test_another_backfill_into_production_is_refused_where_it_overlaps(yard):
+    yard.backfill()
+    beside = (SPAN[1], SPAN[1] + HOUR)
+    yard.run(B, {"output": PLACE}, RunState.STOPPED, beside)
+    yard.desk.publish(A, dry_run=True)
+    yard.run(LIVE, {"output": PLACE}, RunState.STOPPED, (SPAN[1] - 1, SPAN[1] + HOUR))
+    with pytest.raises(RunError, match=f"the backfill {LIVE} writes into {PLACE} and is stopped"):
+        yard.desk.publish(A)
+
+
+def test_a_run_of_another_project_that_wrote_a_moment_ago_is_refused(yard):
+    yard.backfill()
+    ahead = SPAN[1] // 1_000
+    yard.put(PLACE, "20260104_120000_9999", (30.0, 9, "theirs"), watermark=ahead)
+    yard.desk.publish(A, dry_run=True)
+    yard.put(PLACE, "20260104_120000_9999", (9.0, 9, "theirs"), watermark=ahead - 1)
+    with pytest.raises(RunError, match="9999 of another project wrote into"):
+        yard.desk.publish(A, dry_run=True)
+    assert yard.desk.publish(A, dry_run=True, while_live=True)
+
+
+def test_a_range_that_changed_since_the_comparison_is_refused(yard):
+    yard.backfill()
+    yard.compared()
+    hold_compared(yard.desk.loaded, yard.desk.registry, A)
+    yard.put(PLACE, LIVE, (20.0, 5, "live"))
+    assert yard.desk.publish(A, dry_run=True, while_live=True)[0].match == 50.0
+    yard.put(PLACE, LIVE, (15.0, 6, "live"))
+    with pytest.raises(SinkError, match="have changed since it was compared"):
+        yard.desk.publish(A, while_live=True)
+    yard.desk.publish(A, while_live=True, changed=True)
+    assert yard.rows() == [*NEW[:3], (20.0, 5, "live"), NEW[3]]
+
+
+def test_all_outputs_are_checked_before_the_first_is_changed(yard, monkeypatch):
+    yard.put("marts.second", "somebody", (11.0, 7, "old"))
+    places = {"output": f"{PLACE}__{A}", "second": f"marts.second__{A}"}
+    yard.backfill(places=places)
+    with pytest.raises(SinkError, match=f"the shadow 'marts.second__{A}' is gone"):
+        yard.desk.publish(A)
+    assert yard.rows() == OLD
+    yard.put(f"marts.second__{A}", A, (12.0, 8, A))
+    real = IcebergProduction.publish
+
+    def fails_second(self, asked):
+        if asked.output == "second":
+            raise SinkError("the disk is full", fix="free space")
+        return real(self, asked)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(IcebergProduction, "publish", fails_second)
+        with pytest.raises(RunError, match=r"the disk is full\. Changed already: output") as found:
+            yard.desk.publish(A)
+    assert f"'tidemill publish {A}' goes on with the rest" in found.value.fix
+    assert yard.rows() == NEW
+    first, second = yard.desk.publish(A)
+    assert first.outlook.done is not None and second.outlook.done is None
+    assert yard.rows("marts.second") == [(12.0, 8, A)]
+
+
+def test_shadows_are_listed_and_dropped(yard):
+    yard.backfill()
+    yard.backfill(B)
+    yard.desk.publish(A)
+    first, second = yard.desk.shadows()
+    assert (first.run, first.rows, first.is_published, first.state) == (A, 2, True, "finished")
+    assert (second.run, second.is_published, second.range.start.hour) == (B, False, 10)
+    (chosen,) = yard.desk.drop_shadows(older_than="1h", unpublished=True, dry_run=True)
+    assert chosen.shadow.run == B and len(yard.desk.shadows()) == 2
+    yard.desk.drop_shadows(older_than="1h", unpublished=True)
+    assert [each.run for each in yard.desk.shadows()] == [A]
+    yard.desk.drop_shadows(A)
+    assert yard.desk.shadows() == [] and yard.rows() == NEW
+    yard.desk.revert(A)
+    assert yard.rows() == OLD, "the state before is there until somebody expires it"
+    with pytest.raises(SinkError, match=r"the shadow .* is gone"):
+        yard.desk.publish(A)
+    with pytest.raises(RequestError, match="there is no shadow of the run"):
+        yard.desk.drop_shadows(A)
+
+
+def test_forgetting_a_published_run_leaves_the_files_that_production_has(yard):
+    yard.backfill()
+    yard.desk.publish(A)
+    (told,) = yard.stage.project.forget(A)
+    assert told.stay == {f"{PLACE}__{A}": f"{PLACE} has files of it"}
+    assert yard.rows() == NEW
+
+
+def test_forgetting_a_reverted_run_leaves_what_production_still_names(yard):
+    """The published state is tagged, so its files must stay as long as it is."""
+    yard.backfill()
+    yard.desk.publish(A)
+    yard.desk.revert(A)
+    (told,) = yard.stage.project.forget(A)
+    assert f"{PLACE}__{A}" in told.stay
+
+
+def test_the_commands(yard):
+    yard.backfill()
+    outcome = yard.cli("publish", A)
+    assert outcome.code == 2 and "no terminal to ask on" in outcome.err + outcome.out
+    assert yard.rows() == OLD
+    outcome = yard.cli("publish", A, "--dry-run")
+    assert outcome.code == 0 and "2 come in, 1 go" in outcome.err + outcome.out
+    told = json.loads(yard.cli("publish", A, "--yes", "--json").out)
+    assert told["outputs"][0]["rows"] == {"in": 2, "out": 1}
+    assert yard.rows() == NEW
+    assert "published already" in yard.cli("publish", A).out
+    assert yard.cli("revert", A, "--yes").code == 0
+    assert yard.rows() == OLD
+    (first, second) = json.loads(yard.cli("history", PLACE, "--json").out)["changes"]
+    assert (first["action"], second["action"]) == ("publish", "revert")
+    assert "revert" in yard.cli("history", PLACE).out
+    (shadow,) = json.loads(yard.cli("shadows", "--json").out)["shadows"]
+    assert (shadow["run"], shadow["reverted"]) == (A, True)
+    assert "reverted" in yard.cli("shadows").out
+    assert "no longer be reverted" in yard.cli("shadows", "drop", A, "--dry-run").out
+    assert yard.cli("shadows", "drop", A, "--yes").code == 0
+    assert "there are no shadows" in yard.cli("shadows").out
+
+
+def test_a_table_that_is_not_there_is_said(yard):
+    yard.backfill()
+    yard.catalog.drop_table(PLACE)
+    outcome = yard.cli("publish", A, "--yes")
+    assert outcome.code == 1 and f"the table '{PLACE}' is not there" in outcome.err + outcome.out
+    assert yard.cli("history", "marts.nothing").code == 1
+    assert SPAN[0] > T0
