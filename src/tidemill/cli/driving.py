@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tidemill.cli.gaps import fill_gaps
+from tidemill.cli.gaps import FillOrder, fill_gaps
 from tidemill.cli.options import (
     INSTANT,
     LENGTH,
@@ -96,6 +96,9 @@ gap_options = stacked(
                  help="Backfill only what 'tidemill gaps' finds in the range, a run for each gap; "
                  "given again, it goes on."),
     click.option("--dry-run", is_flag=True, help="With --gaps: show the runs, start none."),
+    click.option("--publish", "publishes", is_flag=True,
+                 help="With --gaps: publish each run that has finished."),
+    click.option("--yes", is_flag=True, help="With --publish: do not ask."),
 )  # fmt: skip
 
 
@@ -109,8 +112,9 @@ gap_options = stacked(
 @gap_options
 @common
 def backfill(
-    pipeline: str, config: Path, as_json: bool, gaps: bool, dry_run: bool, **options: Any
-) -> None:
+    pipeline: str, *, config: Path, as_json: bool, gaps: bool, dry_run: bool, publishes: bool,
+    yes: bool, **options: Any,
+) -> None:  # fmt: skip
     r"""Recompute [--from, --to) from the archive, exactly once, into a shadow table.
 
     Ctrl-C stops cleanly after the current slice; 'tidemill resume RUN' continues. With --into, a
@@ -124,12 +128,12 @@ def backfill(
     """
     project = open_project(str(config))
     if gaps:
-        fill_gaps(project, pipeline, given(options), as_json=as_json, dry_run=dry_run)
+        order = FillOrder(as_json, dry_run, publishes, yes)
+        fill_gaps(project, pipeline, given(options), order)
         return
-    if dry_run:
-        raise click.UsageError(
-            "--dry-run belongs to --gaps; 'tidemill plan' shows a backfill's plan"
-        )
+    for name, is_given in (("dry-run", dry_run), ("publish", publishes), ("yes", yes)):
+        if is_given:
+            raise click.UsageError(f"--{name} belongs to --gaps; 'tidemill plan' shows a plan")
     on_start = partial(show_run, as_json=as_json)
     drive = partial(project.backfill, pipeline, on_start=on_start, **given(options))
     show_progress(drive, as_json)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from tidemill.cli.consent import is_terminal, require_yes
 from tidemill.cli.options import (
     INSTANT,
     LENGTH,
@@ -17,7 +19,6 @@ from tidemill.cli.options import (
     param_option,
     pipeline_argument,
     present,
-    print_json,
     redact,
 )
 from tidemill.errors import ExitCode, TidemillError
@@ -56,86 +57,106 @@ def gaps(pipeline: str, config: Path, as_json: bool, **options: Any) -> None:
     present(as_json, report.to_json(), "gapview.show_gaps", report)
 
 
-def fill_gaps(
-    project: Project,
-    pipeline: str,
-    options: dict[str, Any],
-    *,
-    as_json: bool,
-    dry_run: bool,
-) -> None:
+@dataclass(frozen=True)
+class FillOrder:
+    """How gaps are filled: what the flags of ``backfill --gaps`` say."""
+
+    as_json: bool
+    dry_run: bool
+    publishes: bool
+    yes: bool
+
+
+@dataclass(frozen=True)
+class FilledGap:
+    """How one gap was filled, or why it was not."""
+
+    filling: Filling
+    result: RunResult | None
+    error: TidemillError | None = None
+    is_published: bool = False
+
+    @property
+    def exit_code(self) -> int:
+        """As that of a command which fills this gap alone."""
+        if self.error is not None:
+            return int(self.error.exit_code)
+        return 0 if self.result is None else int(self.result.exit_code)
+
+    def to_json(self) -> dict[str, Any]:
+        """As ``backfill --gaps --json`` prints it."""
+        result = self.result
+        return {
+            **self.filling.to_json(),
+            "run": None if result is None else result.run,
+            "state": None if result is None else str(result.state),
+            "out": None if result is None else result.totals.out,
+            "published": self.is_published,
+            "error": None if self.error is None else self.error.message,
+        }
+
+
+def fill_gaps(project: Project, pipeline: str, options: dict[str, Any], order: FillOrder) -> None:
     """Backfill every gap, one after the other; a gap that cannot be filled does not hold others."""
     start, end = options.pop("start"), options.pop("end")
     if options.pop("name", None) is not None:
-        raise click.UsageError(
-            "--name and --gaps exclude each other: each gap has a run of its own"
-        )
+        raise click.UsageError("--name and --gaps exclude each other: each gap has its own run")
+    if order.publishes and not (order.dry_run or order.yes or is_terminal()):
+        require_yes("", yes=False, unchanged="")  # before anything is planned or run
     fillings = project.review.fillings(pipeline, start, end, **options)
-    if dry_run or not fillings:
+    if order.dry_run or not fillings:
         told = {"pipeline": pipeline, "fillings": [each.to_json() for each in fillings]}
-        present(as_json, told, "gapview.show_fillings", fillings)
+        present(order.as_json, told, "gapview.show_fillings", fillings)
         return
-    ends = []
+    if order.publishes:
+        count = f"{len(fillings)} gap" + ("s" if len(fillings) > 1 else "")
+        question = f"fill {count} of {pipeline} and publish each into production?"
+        require_yes(question, yes=order.yes, unchanged="nothing was run")
+    ends: list[FilledGap] = []
     for number, filling in enumerate(fillings, 1):
         click.echo(f"gap {number} of {len(fillings)}: {filling.range}", err=True)
-        ends.append((filling, *_drive(project, pipeline, filling, options)))
-        result = ends[-1][1]
+        ends.append(_fill(project, pipeline, filling, options, order.publishes))
+        result = ends[-1].result
         if result is not None and result.state == "stopped":
-            break  # Ctrl-C ends the command, not one run of it
-    _close(ends, len(fillings), as_json)
+            break  # Ctrl-C ends the command, not only one of its runs
+    _close(ends, len(fillings), order.as_json)
 
 
-def _drive(
-    project: Project, pipeline: str, filling: Filling, options: dict[str, Any]
-) -> tuple[RunResult | None, TidemillError | None]:
-    """Fill one gap; returns how the run ended, or why there is none."""
+def _fill(
+    project: Project, pipeline: str, filling: Filling, options: dict[str, Any], publishes: bool
+) -> FilledGap:
+    """Fill one gap; a run that is finished and as expected is published."""
     from tidemill.cli.progress import ProgressLine
 
+    result, span = None, filling.range
     try:
         with ProgressLine() as line:
             result = project.backfill(
                 pipeline,
-                filling.range.start,
-                filling.range.end,
+                span.start,
+                span.end,
                 name=filling.name,
                 on_start=_tell,
                 on_progress=line.show,
                 **options,
             )
+        if publishes and result.state == "finished" and not result.exit_code:
+            project.review.publish(result.run)
+            return FilledGap(filling, result, is_published=True)
     except TidemillError as error:
         click.echo(redact(f"error: {error.text()}"), err=True)
-        return None, error
-    return result, None
+        return FilledGap(filling, result, error)
+    return FilledGap(filling, result)
 
 
 def _tell(manifest: Manifest) -> None:
     click.echo(f"run {manifest.run}", err=True)
 
 
-def _close(
-    ends: list[tuple[Filling, RunResult | None, TidemillError | None]], wanted: int, as_json: bool
-) -> None:
+def _close(ends: list[FilledGap], wanted: int, as_json: bool) -> None:
     """The closing summary, and the exit code: of the first run that did not end well."""
-    if as_json:
-        print_json(
-            {
-                "gaps": wanted,
-                "fillings": [
-                    {
-                        **filling.to_json(),
-                        "run": None if result is None else result.run,
-                        "state": None if result is None else str(result.state),
-                        "out": None if result is None else result.totals.out,
-                        "error": None if error is None else error.message,
-                    }
-                    for filling, result, error in ends
-                ],
-            }
-        )
-    else:
-        present(False, None, "gapview.show_ends", ends, wanted)
-    codes = [error.exit_code if result is None and error else result.exit_code if result else 1
-             for _, result, error in ends]  # fmt: skip
-    bad = [code for code in codes if code]
-    if bad or len(ends) < wanted:
-        sys.exit(bad[0] if bad else ExitCode.STOPPED)
+    told = {"gaps": wanted, "fillings": [each.to_json() for each in ends]}
+    present(as_json, told, "gapview.show_ends", ends, wanted)
+    code = next((each.exit_code for each in ends if each.exit_code), 0)
+    if code or len(ends) < wanted:
+        sys.exit(code or ExitCode.STOPPED)

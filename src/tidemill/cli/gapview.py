@@ -11,8 +11,7 @@ from tidemill.cli.render import console, new_table
 from tidemill.types import TimeRange, from_micros, show_duration, show_instant
 
 if TYPE_CHECKING:
-    from tidemill.errors import TidemillError
-    from tidemill.project import RunResult
+    from tidemill.cli.gaps import FilledGap
     from tidemill.review.filling import Filling
     from tidemill.review.gaps import GapReport
 
@@ -56,23 +55,23 @@ def show_fillings(fillings: list[Filling]) -> None:
     out.print(table)
 
 
-def show_ends(
-    ends: list[tuple[Filling, RunResult | None, TidemillError | None]], wanted: int
-) -> None:
+def show_ends(ends: list[FilledGap], wanted: int) -> None:
     """How the backfills ended, and what to do next."""
     out = console()
     table = new_table("from", "to", "run", "state", "rows", right=["rows"])
-    done = 0
-    for filling, result, error in ends:
-        times = show_instant(filling.range.start), show_instant(filling.range.end)
+    for each in ends:
+        span, result = each.filling.range, each.result
+        times = show_instant(span.start), show_instant(span.end)
         if result is None:
-            table.add_row(*times, "", "failed", "")
-        else:
-            done += result.state == "finished"
-            again = " already" if result.already_finished else ""
-            table.add_row(*times, result.run, f"{result.state}{again}", f"{result.totals.out:,}")
-        del error
+            table.add_row(*times, "", "not begun", "")
+            continue
+        state = "published" if each.is_published else str(result.state)
+        table.add_row(*times, result.run, state, f"{result.totals.out:,}")
     out.print(table)
-    out.print(f"{done} of {wanted} gaps are filled, each in a shadow of its own")
+    done = sum(each.result is not None and each.result.state == "finished" for each in ends)
+    public = sum(each.is_published for each in ends)
+    out.print(f"{done} of {wanted} gaps are filled, {public} published")
     if done < wanted:
         out.print("the same command goes on with the others")
+    elif public < wanted:
+        out.print("next: tidemill compare RUN, then tidemill publish RUN")

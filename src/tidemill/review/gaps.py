@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tidemill.connectors.sinks.contract import SinkRun, open_sinks
 from tidemill.connectors.sinks.replacing import Action
-from tidemill.errors import PlanError
+from tidemill.errors import PlanError, SinkError
 from tidemill.iceberg.catalog import open_catalog
 from tidemill.planning.gaps import (
     Interval,
@@ -39,6 +39,7 @@ from tidemill.types import (
 )
 
 if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
     from pyspark.sql import SparkSession
 
     from tidemill.config.loader import LoadedConfig
@@ -124,7 +125,7 @@ def find_gaps(
     """The gaps of a pipeline in ``[start, end)``; options as in a plan of a backfill."""
     asked = request(pipeline, start, end, **{**options, "allow_empty": True})
     plan = make_plan(loaded, asked, datetime.now(UTC), spark)
-    return _Finder(loaded, registry, plan).find()
+    return _Finder(loaded, registry, plan, open_catalog(loaded)).find()
 
 
 @dataclass(frozen=True)
@@ -134,6 +135,7 @@ class _Finder:
     loaded: LoadedConfig
     registry: Registry
     plan: RunPlan
+    catalog: Catalog
 
     def find(self) -> GapReport:
         asked = self.plan.request
@@ -188,7 +190,7 @@ class _Finder:
                     fix="name the output column the range is about: time: <column>",
                 )
         folder = RunFolder.of(self.loaded.home, draft.run)
-        run = SinkRun(self.loaded, open_catalog(self.loaded), draft, folder.path)
+        run = SinkRun(self.loaded, self.catalog, draft, folder.path)
         return list(open_sinks(run).items())
 
     def _output(
@@ -248,12 +250,19 @@ class _Finder:
                 yield self._began(manifest), self._reached(record, manifest)
         elif record.state is RunState.FINISHED and pin.place == sink.place:
             yield low, high
-        elif record.state is RunState.FINISHED:
-            yield from self._published(record.run, output, sink)
+        elif record.state is RunState.FINISHED and "into" not in manifest.identity.asked:
+            yield from self._published(manifest, output, sink.place)
 
-    def _published(self, run: str, output: str, sink: Sink) -> Iterator[Interval]:
-        changes = [each for each in sink.production(run, output).changes() if each.run == run]
-        if changes and changes[-1].action is Action.PUBLISH:
+    def _published(self, manifest: Manifest, output: str, place: str) -> Iterator[Interval]:
+        """What stands at the place of a run's shadow: published, and not put back."""
+        folder = RunFolder.of(self.loaded.home, manifest.run)
+        shadows = open_sinks(SinkRun(self.loaded, self.catalog, manifest, folder.path))
+        try:
+            production = shadows[output].production(manifest.run, output)
+            changes = [each for each in production.changes() if each.run == manifest.run]
+        except SinkError:
+            return  # a place that nothing is published into, or that is not there
+        if production.place == place and changes and changes[-1].action is Action.PUBLISH:
             yield changes[-1].span
 
     def _began(self, manifest: Manifest) -> int:

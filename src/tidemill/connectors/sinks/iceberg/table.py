@@ -25,6 +25,7 @@ from tidemill.connectors.sinks.stamp import read_stamps
 from tidemill.connectors.sinks.writing import Target, write_files
 from tidemill.errors import PlanError, RunError, SinkError
 from tidemill.iceberg.catalog import find_table
+from tidemill.planning.gaps import Unit
 from tidemill.rows.verdict import SIDE_SCHEMA
 
 if TYPE_CHECKING:
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
     from tidemill.connectors.sinks.iceberg.commit import LogProgress
     from tidemill.connectors.sinks.replacing import Production
     from tidemill.connectors.sinks.stamp import BatchStamp
-    from tidemill.planning.gaps import Unit
     from tidemill.planning.manifest import SourcePin
 
 
@@ -113,11 +113,11 @@ class IcebergTable(Sink):
         return 0 if table is None else count_rows(table, self.pin.time, span)
 
     def unit(self) -> Unit:
-        """What the table is partitioned by now, whatever the YAML says."""
-        table = self.existing()
-        return (
-            Unit.HOUR if table is None or self.pin.time is None else unit_of(table, self.pin.time)
-        )
+        """What the table is partitioned by now; one that is not there yet, what it will be."""
+        table, planned = self.existing(), self.pin.own["partition_by"]
+        if table is None or self.pin.time is None:
+            return Unit(planned) if planned in tuple(Unit) else Unit.HOUR
+        return unit_of(table, self.pin.time)
 
     def has_rows(self, spans: Sequence[tuple[int, int]]) -> list[bool]:
         """A file that lies in one span tells it; where files only straddle, one column is read."""
