@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
     from tidemill.archive.desk import ArchiveDesk
     from tidemill.review.desk import ReviewDesk
+    from tidemill.review.gaps import GapReport
     from tidemill.runtime.driving.rewind import Rewound
     from tidemill.runtime.ends.forgetting import Forgotten
     from tidemill.runtime.reports.late import LateReport
@@ -110,6 +111,10 @@ class Project:
             return replace(self.status(manifest.run), already_finished=True)
         self._announce(manifest, on_start)
         return self.resume(manifest.run, on_progress=on_progress, on_activity=tell, spark=spark)
+
+    def gaps(self, pipeline: str, start: When, end: When, **options: Any) -> GapReport:
+        """Where the archive has input and production has no output, or no run has covered it."""
+        return self.review.gaps(pipeline, start, end, **options)
 
     def prepare(self, plan: RunPlan, name: str | None = None) -> Manifest:
         """Make a run of a plan: write manifest, registry entry and tags. Nothing is computed yet.

@@ -15,6 +15,7 @@ from tests.bad_input.terminal import Outcome, run_cli
 from tidemill.connectors.sinks.iceberg.tables import ensure_table
 from tidemill.iceberg.catalog import open_catalog
 from tidemill.planning.code.analysis import PipelineFacts, Usage
+from tidemill.planning.code.margin import Margin
 from tidemill.project import Project, load
 from tidemill.runtime.code.cache import KnownCode, digest, remember
 from tidemill.runtime.code.lookout import Looked
@@ -82,10 +83,10 @@ _SUMS = {
 FACTS = PipelineFacts(
     columns={"plays": ("amount", "event_ts", "key")},
     usages=(Usage("node", "Aggregate"),),
-    windows=(timedelta(minutes=10),),
     stateful=("window",),
     schemas={"output": json.dumps(_SUMS)},
     origins={"output": {"t": "window_start"}},
+    margins={"output": {"t": Margin(after=timedelta(minutes=10))}},
 )
 """What analysing `sums` tells: with it in the cache, the command line plans without Spark."""
 

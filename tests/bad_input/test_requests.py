@@ -49,6 +49,7 @@ def test_one_table_for_two_outputs(shop: Shop):
             FACTS,
             schemas={name: FACTS.schemas["output"] for name in names},
             origins={name: FACTS.origins["output"] for name in names},
+            margins={name: FACTS.margins["output"] for name in names},
         )
     )
     with untouched(both):

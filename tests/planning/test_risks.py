@@ -47,22 +47,22 @@ def test_an_archive_that_ends_too_early_is_said(now, statistics, risks):
 
 
 def test_margins_that_were_said_are_kept_in_sight():
-    assert list(margin_risks(None, None, Margins(HOUR, HOUR, ""))) == []
-    zero = timedelta()
-    said = [
+    assert list(margin_risks(Margins(HOUR, HOUR, ""), None, None)) == []
+    found = list(margin_risks(Margins(HOUR, timedelta(), ""), HOUR, timedelta()))
+    assert found == [
         "warm_up is 1h because you said so; it is not computed",
         "look_ahead is 0 because you said so; it is not computed",
     ]
-    assert list(margin_risks(HOUR, zero, None)) == said  # nobody knows what is needed
-    computed = Margins(HOUR, HOUR / 2, "what sessions look back and ahead")
-    assert list(margin_risks(HOUR, zero, computed)) == [
-        *said,
-        "look_ahead 0 is shorter than the 30min that the code needs (what sessions look back and "
-        "ahead): the last rows of the range may be incomplete",
+
+
+def test_a_margin_that_is_too_small_is_told_with_what_the_pipeline_needs():
+    margins = Margins(HOUR, timedelta(), "", computed=(HOUR, 2 * HOUR))
+    found = list(margin_risks(margins, HOUR, timedelta()))
+    assert found == [
+        "warm_up is 1h because you said so; it is not computed",
+        "look_ahead is 0 because you said so, and the pipeline needs 2h: rows at the range's end "
+        "may differ from those of a live run; leave look_ahead out, and it is computed",
     ]
-    (_, short) = margin_risks(HOUR / 4, None, computed)
-    assert short.startswith("warm_up 15min is shorter than the 1h that the code needs")
-    assert short.endswith("the first rows of the range may be incomplete")
 
 
 def test_what_is_used_against_the_advice_is_said():

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from tidemill.cli.gaps import FillOrder, fill_gaps
 from tidemill.cli.options import (
     INSTANT,
     LENGTH,
@@ -98,6 +99,17 @@ def plan(pipeline: str, every: bool, config: Path, as_json: bool, **options: Any
     present(as_json, made.to_json(), "render.show_plan", made, every)
 
 
+gap_options = stacked(
+    click.option("--gaps", is_flag=True,
+                 help="Backfill only what 'tidemill gaps' finds in the range, a run for each gap; "
+                 "given again, it goes on."),
+    click.option("--dry-run", is_flag=True, help="With --gaps: show the runs, start none."),
+    click.option("--publish", "publishes", is_flag=True,
+                 help="With --gaps: publish each run that has finished."),
+    click.option("--yes", is_flag=True, help="With --publish: do not ask."),
+)  # fmt: skip
+
+
 @click.command()
 @pipeline_argument
 @range_options(open_end=False)
@@ -106,8 +118,12 @@ def plan(pipeline: str, every: bool, config: Path, as_json: bool, **options: Any
 @click.option("--into", metavar="TABLE", help="Write here, not into a shadow; or into this topic.")
 @append_option
 @name_option
+@gap_options
 @common
-def backfill(pipeline: str, config: Path, as_json: bool, **options: Any) -> None:
+def backfill(
+    pipeline: str, *, config: Path, as_json: bool, gaps: bool, dry_run: bool, publishes: bool,
+    yes: bool, **options: Any,
+) -> None:  # fmt: skip
     r"""Recompute [--from, --to) from the archive, exactly once, into a shadow table.
 
     Ctrl-C stops cleanly after the current slice; 'tidemill resume RUN' continues. With --into, a
@@ -117,8 +133,16 @@ def backfill(pipeline: str, config: Path, as_json: bool, **options: Any) -> None
     \b
     tidemill backfill plays_per_show --from 2026-01-01T00:00Z --to 2026-01-02T00:00Z
     tidemill backfill plays_per_show --from … --to … --name again   start, or continue
+    tidemill backfill plays_per_show --gaps --from … --to …         what production misses
     """
     project = open_project(str(config))
+    if gaps:
+        order = FillOrder(as_json, dry_run, publishes, yes)
+        fill_gaps(project, pipeline, given(options), order)
+        return
+    for name, is_given in (("dry-run", dry_run), ("publish", publishes), ("yes", yes)):
+        if is_given:
+            raise click.UsageError(f"--{name} belongs to --gaps; 'tidemill plan' shows a plan")
     on_start = partial(announce, project, as_json=as_json)
     drive = partial(project.backfill, pipeline, on_start=on_start, **given(options))
     show_progress(drive, as_json)

@@ -16,6 +16,7 @@ from tidemill.cli.compare import compare
 from tidemill.cli.control import rate, retry, wait
 from tidemill.cli.driving import backfill, plan, resume, run, stop
 from tidemill.cli.forget import forget
+from tidemill.cli.gaps import gaps
 from tidemill.cli.looking import logs, show
 from tidemill.cli.options import print_json, redact
 from tidemill.cli.outlet import LogOutlet, leave, protect_streams
@@ -103,6 +104,7 @@ def cli() -> None:
       tidemill run PIPELINE         live; with --from, history first
       tidemill runs                 what ran, and how it ended
       tidemill show                 the rows that the latest run wrote
+      tidemill gaps PIPELINE …      which times production misses; backfill --gaps fills them
       tidemill compare RUN          how a backfill differs from production, and why
       tidemill late PIPELINE        which rows came late, and which lateness would do
       tidemill publish RUN          put a backfill's rows in the place of production's
@@ -114,7 +116,7 @@ def cli() -> None:
 
 for command in (
     *(init, doctor, schema, completion),
-    *(plan, backfill, run, resume, upgrade),
+    *(plan, backfill, run, resume, upgrade, gaps),
     *(runs, status, stop, pause, cancel, rewind, forget),
     *(rate, wait, retry),
     *(compare, show, logs, late, state, archive),

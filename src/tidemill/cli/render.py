@@ -57,6 +57,8 @@ def show_plan(plan: RunPlan, every: bool) -> None:
         f"[dim]warm-up {show_duration(plan.margins.warm_up)}, look-ahead "
         f"{show_duration(plan.margins.look_ahead)}: {plan.margins.reason}[/]"
     )
+    for need in plan.margins.needs:
+        out.print(f"  [dim]{need.operator}: {escape(need.because)}[/]")
     out.print(
         f"job    {plan.facts.category}"
         + (f" ({', '.join(plan.facts.stateful)})" if plan.facts.stateful else "")

@@ -21,6 +21,11 @@ _BASE_MEMORY = 1_500_000_000
 NOW: Final = "now"
 
 
+def _shown(length: timedelta) -> str:
+    """A distance, which may also be against the direction it is measured in."""
+    return f"-{show_duration(-length)}" if length < timedelta() else show_duration(length)
+
+
 class Beginning(StrEnum):
     """Where a live run begins."""
 
@@ -159,6 +164,15 @@ class RunPlan:
                 "warm_up": show_duration(self.margins.warm_up),
                 "look_ahead": show_duration(self.margins.look_ahead),
                 "because": self.margins.reason,
+                "needs": [
+                    {
+                        "operator": need.operator,
+                        "before": _shown(need.before),
+                        "after": _shown(need.after),
+                        "because": need.because,
+                    }
+                    for need in self.margins.needs
+                ],
             },
             **self._seams(),
             "snapshots": {pin.stream: pin.snapshot for pin in self.pins.values()},

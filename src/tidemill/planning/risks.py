@@ -37,27 +37,24 @@ def empty_risks(needed: TimeRange, statistics: Mapping[str, SourceStatistics]) -
 
 
 def margin_risks(
-    warm_up: timedelta | None, look_ahead: timedelta | None, computed: Margins | None
+    margins: Margins, warm_up: timedelta | None, look_ahead: timedelta | None
 ) -> Iterable[str]:
-    """What the user said about the margins is kept in sight.
-
-    ``computed`` is what the code needs, if that is known: whatever operators it has.
-    """
-    for name, given in (("warm_up", warm_up), ("look_ahead", look_ahead)):
-        if given is not None:
-            yield f"{name} is {show_duration(given)} because you said so; it is not computed"
-    if computed is None:
-        return
-    for name, given, needed, rows in (
-        ("warm_up", warm_up, computed.warm_up, "first"),
-        ("look_ahead", look_ahead, computed.look_ahead, "last"),
+    """What the user said about the margins is kept in sight, above all where it is too little."""
+    needed = (None, None) if margins.computed is None else margins.computed
+    sides = ("start", "end")
+    for name, given, need, side in zip(
+        ("warm_up", "look_ahead"), (warm_up, look_ahead), needed, sides, strict=True
     ):
-        if given is not None and given < needed:
+        if given is None:
+            continue
+        if need is not None and given < need:
             yield (
-                f"{name} {show_duration(given)} is shorter than the {show_duration(needed)} that "
-                f"the code needs ({computed.reason}): the {rows} rows of the range may be "
-                "incomplete"
+                f"{name} is {show_duration(given)} because you said so, and the pipeline needs "
+                f"{show_duration(need)}: rows at the range's {side} may differ from those of a "
+                f"live run; leave {name} out, and it is computed"
             )
+        else:
+            yield f"{name} is {show_duration(given)} because you said so; it is not computed"
 
 
 def allowance_risks(allowed: Iterable[str]) -> Iterable[str]:

@@ -7,7 +7,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tidemill.config.loader import LoadedConfig
     from tidemill.connectors.sinks.replacing import Change
+    from tidemill.planning.requests import When
     from tidemill.review.comparing.comparison import Comparison
+    from tidemill.review.filling import Filling
+    from tidemill.review.gaps import GapReport
     from tidemill.review.publishing import ReviewedChange
     from tidemill.review.shadows import DroppedShadow, Shadow
     from tidemill.runtime.registry import Registry
@@ -74,3 +77,22 @@ class ReviewDesk:
         from tidemill.review.shadows import drop_shadows
 
         return drop_shadows(self.loaded, self.registry, runs, **chosen)
+
+    def gaps(self, pipeline: str, start: When, end: When, **options: Any) -> GapReport:
+        """Where the archive has input and production has no output, or no run has covered it.
+
+        Options are ``warm_up``, ``look_ahead``, ``params`` and ``spark``. Only metadata is read.
+        """
+        from tidemill.review.gaps import find_gaps
+
+        return find_gaps(self.loaded, self.registry, pipeline, start, end, **options)
+
+    def fillings(self, pipeline: str, start: When, end: When, **options: Any) -> list[Filling]:
+        """A backfill for each gap, all planned and none begun; options are those of a backfill.
+
+        ``project.backfill(pipeline, each.range.start, each.range.end, name=each.name)`` runs one,
+        or goes on with it.
+        """
+        from tidemill.review.filling import find_fillings
+
+        return find_fillings(self.loaded, self.registry, pipeline, start, end, **options)

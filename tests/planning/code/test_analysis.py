@@ -1,5 +1,4 @@
 import json
-from datetime import timedelta
 from functools import partial
 
 import pytest
@@ -10,7 +9,6 @@ from tidemill.planning.code.analysis import PipelineFacts, Usage
 from tidemill.planning.code.paths import may_share_shuffles
 from tidemill.planning.code.tree import Tree, build_tree
 
-TEN = timedelta(minutes=10)
 BOTH = ("plays", "clicks")
 
 
@@ -70,23 +68,6 @@ def test_columns_are_told_apart_by_source():
 
 
 @pytest.mark.parametrize(
-    ("name", "windows"),
-    [
-        ("rowwise", []),
-        ("tumbling", [TEN]),
-        ("sliding", [TEN]),
-        ("cte", [TEN]),
-        ("sessions", []),
-        ("chained", [TEN, timedelta(hours=1)]),
-        ("interval_join", []),
-    ],
-)
-def test_windows_are_found_with_their_size(name, windows):
-    found = facts_of(name, *BOTH).windows
-    assert sorted(found) == windows
-
-
-@pytest.mark.parametrize(
     ("name", "stateful", "category"),
     [
         ("rowwise", (), "stateless"),
@@ -108,7 +89,6 @@ def test_what_keeps_state_is_named_as_users_write_it(name, stateful, category):
     facts = facts_of(name, *BOTH)
     assert facts.stateful == stateful
     assert facts.category == category
-    assert list(facts.unbounded_operators()) == [found for found in stateful if found != "window"]
 
 
 @pytest.mark.parametrize(

@@ -29,6 +29,7 @@ import pyarrow.compute as pc
 from tidemill.config.pins import SinkPin
 from tidemill.config.sink import SINKS, SinkSection
 from tidemill.errors import PlanError, RunError, SinkError
+from tidemill.planning.gaps import Unit
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -166,6 +167,18 @@ class Sink(ABC):
         Of an output without a time all rows count. A log is not asked: its rows carry their run.
         """
         return 0
+
+    def unit(self) -> Unit:
+        """Driver: the unit of time by which the place is partitioned; an hour if it is not."""
+        return Unit.HOUR
+
+    def has_rows(self, spans: Sequence[tuple[int, int]]) -> list[bool]:
+        """Driver: for each of these spans (µs) whether a row's time lies in it.
+
+        `tidemill gaps` asks it for every unit of a range, of an output with a time. By default
+        every span is counted; a place whose metadata tells it should not do that.
+        """
+        return [bool(self.rows_in(span)) for span in spans]
 
     def scan(
         self, columns: Sequence[str], span: tuple[int, int] | None

@@ -4,11 +4,11 @@ The plans come as JSON from Spark (see `runtime.code.analyst`). Everything here 
 of them, so it is tested without Spark, and its result can be cached by the code's fingerprint.
 """
 
+import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
 from typing import Any
 
 from tidemill.errors import PlanError
@@ -25,23 +25,24 @@ from tidemill.planning.code.lineage import (
     source_of,
     time_struct,
     unwrap,
-    widest_window,
     window_size,
 )
+from tidemill.planning.code.margin import Margin
 from tidemill.planning.code.paths import (
     STATEFUL,
-    Margin,
     Paths,
     is_native,
     is_streaming_join,
     may_share_shuffles,
 )
+from tidemill.planning.code.support import Supports
 from tidemill.planning.code.tree import Tree, build_tree
 
 SEVERAL = "several"
 """The origin of a column that, below a union, comes from several times."""
 
 _AGGREGATING = {"window", "session_window", "sessions", "windows", "unique_counts", "top_n"}
+_TIMES = ("timestamp", "timestamp_ntz")
 _RETAINING = {"join", "attribute", "deduplicate"}
 
 
@@ -64,12 +65,12 @@ class PipelineFacts(JsonValue):
 
     columns: dict[str, tuple[str, ...]]
     usages: tuple[Usage, ...]
-    windows: tuple[timedelta, ...]  # the sizes of its time windows
     stateful: tuple[str, ...]  # the operators that keep state between slices
     schemas: dict[str, str]
     origins: dict[str, dict[str, str]]
     folds: tuple[FoldFacts, ...] = ()
     margins: dict[str, dict[str, Margin]] = field(default_factory=dict)
+    unplaced: dict[str, dict[str, str]] = field(default_factory=dict)  # other times: what they are
     rounded: tuple[str, ...] = ()  # sums of floating point numbers that Spark computes
     behaviour: tuple[str, ...] = ()  # what the code does, see `planning.code.behaviour`
     spare: int = 0  # µs by which Spark's watermark is held back, for folds before native operators
@@ -80,11 +81,6 @@ class PipelineFacts(JsonValue):
         """The operators whose state Spark keeps."""
         folds = {fold.use.kind for fold in self.folds}
         return tuple(name for name in self.stateful if name not in folds)
-
-    def unbounded_operators(self) -> Iterator[str]:
-        """Stateful operators for which it is not known how far they look back and ahead."""
-        known = {"window", *(fold.use.kind for fold in self.folds)}
-        yield from (name for name in self.stateful if name not in known)
 
     def time_origin(self, output: str, column: str) -> str:
         """Where an output's time comes from: event_time, window_start, window_end, unknown."""
@@ -130,9 +126,10 @@ def find_facts(
     outputs, folds = list(outputs), folds or {}
     columns: dict[str, set[str]] = {source: {event_times[source]} for source in event_times}
     usages: dict[Usage, None] = {}
-    chains: list[tuple[timedelta, ...]] = []
     stateful: dict[str, None] = {}
-    schemas, origins, margins = {}, {}, {}
+    schemas, origins = {}, {}
+    margins, unplaced = dict[str, dict[str, Margin]](), dict[str, dict[str, str]]()
+    supports = Supports(event_times, folds)
     chained: dict[str, FoldFacts] = {}
     read: Counter[str | None] = Counter()
     spare = 0
@@ -142,7 +139,6 @@ def find_facts(
         usages |= dict.fromkeys(_usages(plan))
         usages |= dict.fromkeys(_unseen(output))
         read.update(map(source_of, _leaves(plan)))
-        chains.append(_window_chain(plan))
         stateful |= dict.fromkeys(_stateful(plan, folds))
         for source, used in _used_columns(whole).items():
             columns[source] |= used
@@ -159,9 +155,11 @@ def find_facts(
             if len(found) == 1 or folds
         }
         _refuse_mixed_times(plan, lineage)
+        found_margins = _nearest(supports.margins(plan), supports.margins(whole))
+        margins[output.name] = found_margins
+        unplaced[output.name] = dict(_unplaced(output.schema, plan, lineage, found_margins))
         if folds:
             paths = Paths(plan, folds, lineage)
-            margins[output.name] = paths.margins(known)
             spare = max(spare, paths.spare())
             for found in paths.folds(united=len(outputs) > 1):
                 before = chained.get(found.use.name, found)
@@ -178,16 +176,47 @@ def find_facts(
     return PipelineFacts(
         columns={source: tuple(sorted(used)) for source, used in columns.items()},
         usages=tuple(usages),
-        windows=_widest(chains),
         stateful=tuple(stateful),
         schemas=schemas,
         origins=origins,
         folds=tuple(chained.values()),
         margins=margins,
+        unplaced=unplaced,
         rounded=tuple(sorted({text for output in outputs for text in output.rounded})),
         spare=spare,
         shares=may_share_shuffles(optimised),
     )
+
+
+def _nearest(analysed: dict[str, Margin], optimised: dict[str, Margin]) -> dict[str, Margin]:
+    """Of two proofs the one with a bound.
+
+    In the optimised plan CTEs are resolved, constants are computed, and filters stand in the joins
+    that they belong to.
+    """
+    bounded = {name: margin for name, margin in optimised.items() if not margin.unbounded}
+    return {
+        **optimised,
+        **{
+            name: each
+            for name, each in analysed.items()
+            if not each.unbounded or name not in bounded
+        },
+    }
+
+
+def _unplaced(
+    schema: str, plan: Tree, lineage: Lineage, margins: Mapping[str, Margin]
+) -> Iterator[tuple[str, str]]:
+    """The other columns that hold times, and what computes them, as users write it."""
+    times = (
+        {f["name"] for f in json.loads(schema)["fields"] if f["type"] in _TIMES} if schema else ()
+    )
+    for column in output_of(plan):
+        name = str(column.fields.get("name"))
+        if name in times and name not in margins:
+            kind = lineage.computed_by(column).kind
+            yield name, "" if kind == "AttributeReference" else Usage("", kind).spoken_name
 
 
 def _alone(fold: FoldFacts, read: Counter[str | None]) -> FoldFacts:
@@ -273,24 +302,6 @@ def _until_stateful(node: Tree) -> Iterator[Tree]:
     yield node
     for child in node.children:
         yield from _until_stateful(child)
-
-
-def _window_chain(plan: Tree) -> tuple[timedelta, ...]:
-    """The windows on the path whose windows are the longest together."""
-    below = max((_window_chain(child) for child in plan.children), key=_reach, default=())
-    own = widest_window(plan)
-    return below if own is None else (*below, own)
-
-
-def _reach(chain: tuple[timedelta, ...]) -> timedelta:
-    return sum(chain, timedelta())
-
-
-def _widest(chains: list[tuple[timedelta, ...]]) -> tuple[timedelta, ...]:
-    """Windows whose margins are enough for every output."""
-    widest = max(chains, key=_reach, default=())
-    stacked = max((chain for chain in chains if len(chain) > 1), key=_reach, default=())
-    return widest if len(widest) > 1 else (*widest, *stacked)
 
 
 def _window_kind(expression: Tree) -> str | None:

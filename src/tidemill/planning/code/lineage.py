@@ -29,6 +29,14 @@ def fold_name(node: Tree, prefix: str = FOLD) -> str | None:
     return name.removeprefix(prefix) if name.startswith(prefix) else None
 
 
+def fold_input(node: Tree, name: str) -> Tree:
+    """The rows that a fold reads: below its shuffle, its buckets, and what prepares them."""
+    below = node.children[0].children[0]
+    if below.children and fold_name(below.children[0], PREPARE) == name:
+        below = below.children[0].children[0]
+    return below
+
+
 def table_name(node: Tree) -> str | None:
     """The reference table that a plan node reads, if it is one."""
     return fold_name(node, TABLE)
@@ -43,12 +51,6 @@ def window_size(expression: Tree) -> timedelta | None:
     if end.kind != "Add" or end.children[1].kind != "Literal":
         return None
     return timedelta(microseconds=int(end.children[1].fields["value"]))
-
-
-def widest_window(node: Tree) -> timedelta | None:
-    """The size of the largest time window that a plan node computes."""
-    sizes = (window_size(part) for part in node.parts())
-    return max((size for size in sizes if size is not None), default=None)
 
 
 def time_struct(expression: Tree) -> tuple[Tree, Tree] | None:
@@ -167,6 +169,18 @@ class Lineage:
     def below(self, node: Tree) -> "Lineage":
         """The lineage of a part of the plan, without the ids that a union above it reuses."""
         return Lineage(node, self.event_columns, self.uses)
+
+    def computed_by(self, expression: Tree) -> Tree:
+        """The expression that computes a column, behind its names."""
+        for _ in range(_DEEP):
+            found = expression.expression_id
+            if expression.kind in ("Alias", "Cast"):
+                expression = expression.children[0]
+            elif expression.kind == "AttributeReference" and found in self.definitions:
+                expression = self.definitions[found]
+            else:
+                break
+        return expression
 
     def known(self) -> dict[str, frozenset[Origin]]:
         """The origins of the plan's output columns, except those with an unknown origin."""

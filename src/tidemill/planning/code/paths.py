@@ -1,4 +1,4 @@
-"""Chains of operators: how far a path looks in time, and how long it holds rows back.
+"""Chains of operators: how long a path holds rows back.
 
 After watermark W an operator may still output rows with times down to W less its delay. Delays add
 up along a path: a fold works with W less the delays in front of it, and Spark's own watermark is
@@ -8,20 +8,17 @@ held back by the delays of the folds in front of a native stateful operator (``s
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from functools import reduce
-from operator import or_
 
 from tidemill.errors import PlanError
-from tidemill.jsonvalue import JsonValue
-from tidemill.planning.code.chains import FoldFacts, FoldPin, FoldUse, Reach
+from tidemill.planning.code.chains import FoldFacts, FoldPin, FoldUse
 from tidemill.planning.code.lineage import (
     PREPARE,
     Lineage,
     Origin,
+    fold_input,
     fold_name,
     output_of,
     source_of,
-    widest_window,
 )
 from tidemill.planning.code.tree import Tree
 from tidemill.types import micros_of
@@ -39,34 +36,6 @@ STATEFUL = {
 """Spark's own stateful operators beside aggregates, each as users write it."""
 _NATIVE = {"Aggregate", *STATEFUL} - {"Join"}  # a join only if both sides are streams
 _SHUFFLES = ("RepartitionByExpression", "Aggregate", "Distinct", "Deduplicate")
-
-
-@dataclass(frozen=True)
-class Margin(JsonValue):
-    """How much input before and after an output's time its rows depend on.
-
-    ``unbounded`` names the operators that have no bound.
-    """
-
-    before: timedelta = timedelta()
-    after: timedelta = timedelta()
-    unbounded: tuple[str, ...] = ()
-
-    def __add__(self, other: "Margin") -> "Margin":
-        """The margin of two operators, one behind the other."""
-        return Margin(
-            self.before + other.before,
-            self.after + other.after,
-            tuple(dict.fromkeys((*self.unbounded, *other.unbounded))),
-        )
-
-    def __or__(self, other: "Margin") -> "Margin":
-        """The margin of two operators side by side."""
-        return Margin(
-            max(self.before, other.before),
-            max(self.after, other.after),
-            tuple(dict.fromkeys((*self.unbounded, *other.unbounded))),
-        )
 
 
 @dataclass(frozen=True)
@@ -156,9 +125,7 @@ class Paths:
 
     def _time_of(self, node: Tree, use: FoldUse) -> frozenset[Origin]:
         """Where the fold's time comes from; found by its name in the columns the fold reads."""
-        below = node.children[0].children[0]
-        if below.children and fold_name(below.children[0], PREPARE) == use.name:
-            below = below.children[0].children[0]
+        below = fold_input(node, use.name)
         for attribute in output_of(below):
             if attribute.fields.get("name") == use.time:
                 return self.lineage.below(below).origins(attribute)
@@ -212,27 +179,6 @@ class Paths:
             return _Front(timedelta(), True)
         return _furthest(map(self._front, node.children))
 
-    def margins(self, known: Mapping[str, frozenset[Origin]]) -> dict[str, Margin]:
-        """The margins of this output's rows, for each column that may be their time."""
-        return {column: _widest(map(self._margin, origins)) for column, origins in known.items()}
-
-    def _margin(self, origin: Origin) -> Margin:
-        """The margin of the top fold for this column, plus the widest margins below it."""
-        if origin.kind != "fold":
-            return self._margin_below(self.plan)
-        use = self.uses[origin.fold]
-        node = next(n for n in self.plan.walk() if fold_name(n) == use.name)
-        below = _widest(map(self._margin_below, node.children))
-        return below + _margin_of(use, use.times[origin.column])
-
-    def _margin_below(self, node: Tree) -> Margin:
-        found = _widest(map(self._margin_below, node.children))
-        name = fold_name(node)
-        if name is not None:
-            return found + _margin_of(self.uses[name], self.uses[name].widest)
-        own = widest_window(node) or timedelta()
-        return found + Margin(own, own)
-
 
 def _reads(node: Tree) -> str | None:
     """The source of a fold, if nothing but a choice of columns is between the two."""
@@ -246,13 +192,3 @@ def _reads(node: Tree) -> str | None:
             return None
         below = below.children[-1]
     return source_of(below) if below.kind.startswith("StreamingRelation") else None
-
-
-def _margin_of(use: FoldUse, reach: Reach) -> Margin:
-    before, after = reach.lookback, reach.lookahead
-    is_bounded = before is not None and after is not None
-    return Margin(before or timedelta(), after or timedelta(), () if is_bounded else (use.name,))
-
-
-def _widest(margins: Iterable[Margin]) -> Margin:
-    return reduce(or_, margins, Margin())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING
@@ -72,13 +71,10 @@ class BackfillSteps:
         return range_risks(needed, now, statistics)
 
     def margin_risks(
-        self, facts: PipelineFacts, warm_up: timedelta | None, look_ahead: timedelta | None
+        self, margins: Margins, warm_up: timedelta | None, look_ahead: timedelta | None
     ) -> Iterable[str]:
         """Where what the user said of the margins is less than what the code needs."""
-        computed = None
-        with suppress(PlanError):  # what the code needs is not known, so the user had to say it
-            computed = BackfillSteps.margins(self, facts, None, None)
-        return margin_risks(warm_up, look_ahead, computed)
+        return margin_risks(margins, warm_up, look_ahead)
 
     def risks(self, pins: Mapping[str, SourcePin]) -> tuple[str, ...]:
         """What the logs' settings weaken: a backfill reads no log."""

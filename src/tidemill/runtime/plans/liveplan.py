@@ -95,12 +95,12 @@ class LiveSteps(BackfillSteps):
         return empty_risks(needed, statistics) if self.begin is Beginning.HISTORY else ()
 
     def margin_risks(
-        self, facts: PipelineFacts, warm_up: timedelta | None, look_ahead: timedelta | None
+        self, margins: Margins, warm_up: timedelta | None, look_ahead: timedelta | None
     ) -> Iterable[str]:
         """Of a run that begins with its log there is nothing to say: it has no margins."""
         if self.begin is not Beginning.HISTORY:
             return ()
-        return super().margin_risks(facts, warm_up, None)
+        return super().margin_risks(margins, warm_up, None)
 
     def place(self, pins: dict[str, SourcePin], clock: int) -> dict[str, SourcePin]:
         """The pins with the place at which their live part begins.

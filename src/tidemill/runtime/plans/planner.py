@@ -122,7 +122,7 @@ def make_plan(
     }
     risks = (
         *steps.range_risks(needed, now, statistics),
-        *steps.margin_risks(facts, warm_up, look_ahead),
+        *steps.margin_risks(margins, warm_up, look_ahead),
         *allowance_risks(allowed),
         *rounding_risks(facts.rounded),
         *_differences(opened, pins, read),

@@ -168,7 +168,104 @@ def aliased_event_time(plays):
     return moved.select("happened", (F.col("happened") + F.expr("interval 1 hour")).alias("later"))
 
 
+def computed(plays):
+    times = {
+        "later": "ts + interval 5 minutes",
+        "earlier": "ts - interval 1 day 2 hours",
+        "added": "timestampadd(MINUTE, 5, ts)",
+        "hour": "date_trunc('hour', ts)",
+        "hour_after": "date_trunc('hour', ts) + interval 1 hour",
+        "day": "cast(to_date(ts) as timestamp)",
+        "plain": "cast(ts as timestamp_ntz)",
+        "either": "coalesce(ts, ts + interval 1 minute)",
+        "month": "ts + interval 1 month",
+        "folded": "ts + make_dt_interval(0, 1)",
+        "parsed": "to_timestamp(concat('2026-01-0', cast(k as string)))",
+        "by_row": "ts + make_dt_interval(0, 0, k)",
+    }
+    return plays.select(*(F.expr(text).alias(name) for name, text in times.items()))
+
+
+def joined(condition, how="inner", *wanted):
+    """A right time that is computed has no watermark, which only an inner join can do without."""
+    later = "ts + interval 1 minute" if how == "inner" else "ts"
+
+    def join(plays, clicks):
+        left = plays.select("k", F.col("ts").alias("t"))
+        right = clicks.select(F.col("k").alias("c"), F.expr(later).alias("u"))
+        return left.join(right, F.expr(f"k = c and {condition}"), how).select(*(wanted or "tu"))
+
+    return join
+
+
+def named(name, function):
+    function.__name__ = name
+    return function
+
+
+JOINS = (
+    named(
+        "join_both_sides", joined("u between t - interval 5 minutes and t + interval 10 minutes")
+    ),
+    named("join_outer", joined("u >= t and u <= t + interval 10 minutes", "leftOuter")),
+    named(
+        "join_full",
+        joined("t <= u + interval 3 minutes and t > u - interval 2 minutes", "fullOuter"),
+    ),
+    named("join_semi", joined("u < t and u + interval 7 minutes > t", "leftSemi", "t")),
+    named(
+        "join_difference", joined("u - t <= interval 10 minutes and interval '0' second <= u - t")
+    ),
+    named("join_same_time", joined("t = u")),
+    named("join_open_end", joined("u >= t")),
+    named("join_unbounded", joined("true")),
+)
+
+
+def join_filtered(plays, clicks):
+    both = joined("true")(plays, clicks)
+    return both.where("u between t and t + interval 1 hour")
+
+
+def join_of_windows(plays, clicks):
+    a = plays.groupBy(F.window("ts", TEN, "5 minutes")).agg(F.count("*").alias("n"))
+    b = clicks.groupBy(F.window("ts", TEN, "5 minutes")).agg(F.sum("v").alias("s"))
+    both = a.join(b, ["window"])
+    bounds = F.col("window.start").alias("start"), F.col("window.end").alias("end")
+    return both.select(*bounds, F.window_time("window").alias("last"), "n", "s")
+
+
+def join_to_a_window(plays, clicks):
+    counts = plays.groupBy(F.window("ts", TEN), "k").agg(F.count("*").alias("n"))
+    counts = counts.select(F.col("window").alias("w"), F.col("k").alias("c"), "n")
+    within = "k = c and ts >= w.start and ts < w.end"
+    return clicks.join(counts, F.expr(within)).select("ts", F.col("w.start").alias("start"), "n")
+
+
+def join_with_itself(plays):
+    times = plays.select("k", F.col("ts").alias("t"))
+    within = F.expr("a.k = b.k and b.t between a.t and a.t + interval 5 minutes")
+    return (
+        times.alias("a")
+        .join(times.alias("b"), within)
+        .select(F.col("a.t").alias("t"), F.col("b.t").alias("u"))
+    )
+
+
+def join_in_a_window(plays, clicks):
+    both = joined("u between t and t + interval 5 minutes")(plays, clicks)
+    counts = both.groupBy(F.window("t", TEN)).agg(F.count("*").alias("n"), F.max("t").alias("last"))
+    return counts.select(F.col("window.start").alias("start"), "last", "n")
+
+
+def last_of_session(plays):
+    counts = plays.groupBy(F.session_window("ts", "5 minutes"), "k").agg(F.max("ts").alias("last"))
+    return counts.select("last", "k")
+
+
 PIPELINES = (
+    computed, *JOINS, join_filtered, join_of_windows, join_to_a_window, join_with_itself,
+    join_in_a_window, last_of_session,
     rowwise, tumbling, sliding, sessions, chained, same_size_twice, interval_join, cte, united,
     united_windows, united_unlike, united_unlike_below, united_three, window_of_another_time,
     outputs, clock_and_chance, layout, arrival, deduplicated, deduplicated_within, limited, mapped,
@@ -178,7 +275,10 @@ PIPELINES = (
 
 def without_noise(value: Any) -> Any:
     if isinstance(value, dict):
-        return {k: without_noise(v) for k, v in value.items() if k not in NOISE and v is not None}
+        typed = str(value.get("class", "")).rsplit(".", 1)[-1] in ("Cast", "Literal")
+        kept = {"dataType": value["dataType"]} if typed else {}
+        rest = {k: without_noise(v) for k, v in value.items() if k not in NOISE and v is not None}
+        return {**rest, **kept}
     if isinstance(value, list):
         return [without_noise(item) for item in value]
     return value.removeprefix(CATALYST) if isinstance(value, str) else value

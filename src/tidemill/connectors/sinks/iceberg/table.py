@@ -17,6 +17,7 @@ from tidemill.connectors.sinks.contract import LastCommit, Sink, SinkRun, View, 
 from tidemill.connectors.sinks.iceberg.changes import published_in
 from tidemill.connectors.sinks.iceberg.commit import Known, commit_files
 from tidemill.connectors.sinks.iceberg.dropping import drop_table, uses_files_of
+from tidemill.connectors.sinks.iceberg.filled import spans_with_files, unit_of
 from tidemill.connectors.sinks.iceberg.section import table_pin
 from tidemill.connectors.sinks.iceberg.snapshot_expiry import Wastebook, run_of
 from tidemill.connectors.sinks.iceberg.tables import ensure_table
@@ -25,6 +26,7 @@ from tidemill.connectors.sinks.stamp import read_stamps
 from tidemill.connectors.sinks.writing import Target, write_files
 from tidemill.errors import PlanError, RunError, SinkError
 from tidemill.iceberg.catalog import find_table
+from tidemill.planning.gaps import Unit
 from tidemill.rows.verdict import SIDE_SCHEMA
 
 if TYPE_CHECKING:
@@ -110,6 +112,23 @@ class IcebergTable(Sink):
         """Metadata tells it; one column is read where a file only straddles the span."""
         table = self.existing()
         return 0 if table is None else count_rows(table, self.pin.time, span)
+
+    def unit(self) -> Unit:
+        """What the table is partitioned by now; one that is not there yet, what it will be."""
+        table, planned = self.existing(), self.pin.own["partition_by"]
+        if table is None or self.pin.time is None:
+            return Unit(planned) if planned in tuple(Unit) else Unit.HOUR
+        return unit_of(table, self.pin.time)
+
+    def has_rows(self, spans: Sequence[tuple[int, int]]) -> list[bool]:
+        """A file that lies in one span tells it; where files only straddle, one column is read."""
+        table, time = self.existing(), self.pin.time
+        if table is None or time is None or not spans:
+            return [False for _ in spans]
+        known = spans_with_files(table, time, spans)
+        return [
+            bool(self.rows_in(s)) if k is None else k for s, k in zip(spans, known, strict=True)
+        ]
 
     def scan(
         self, columns: Sequence[str], span: tuple[int, int] | None
