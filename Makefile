@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 TIDEMILL := $(BIN)/tidemill
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check lint types format bench torture docs lock clean
+.PHONY: help setup demo test check classes lint types format bench torture docs lock clean
 
 help:  ## list what can be made
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -21,13 +21,15 @@ demo: $(READY)  ## a live run with a bug: backfill, compare, publish beside it, 
 	@$(BIN)/python -m apps.demo
 
 check: $(READY)  ## fast: lint, types, tests without Spark and Kafka
-	@$(MAKE) --no-print-directory lint types
+	@$(MAKE) --no-print-directory -j 2 lint types
 	@$(BIN)/pytest -q -n 2 --dist loadfile -m "not spark and not kafka and not cluster and not kill and not slow"
 
 test: $(READY)  ## everything: lint, types, all tests (Spark, Kafka, a cluster, kill -9)
-	@$(MAKE) --no-print-directory lint types
+	@$(MAKE) --no-print-directory -j 3 lint types classes
+	@$(BIN)/pytest -q -n 3 --dist loadfile --no-loadscope-reorder --durations=60
+
+classes: $(READY)
 	@$(BIN)/python -m tests.jvm
-	@$(BIN)/pytest -q -n 2 --dist loadfile --no-loadscope-reorder --durations=60
 
 lint: $(READY)
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check .
@@ -43,6 +45,7 @@ bench: $(READY)  ## compare with peers in one run; writes docs/performance.md
 
 torture: $(READY)  ## long: kills, faults at every step, breakages, a soak; writes docs/reliability.md
 	@$(BIN)/python -m tests.torture
+	@TIDEMILL_TESTS=long $(BIN)/pytest -q tests/laws tests/connectors/sinks/iceberg/test_commit_cost.py
 	@$(BIN)/python -m tests.mutations
 	@$(BIN)/python -m tests.soak
 

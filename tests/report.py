@@ -14,8 +14,8 @@ random moment, resumed (sometimes by two processes at once, often while the old 
 and compared with an undisturbed run: output, late and dead rows equal as multisets, no data file
 referenced twice, counts equal.
 
-`make test` does the same with fixed seeds, and kills the driver after every single step of a
-commit in turn.
+`make test` kills drivers and workers of folds with fixed seeds, and a driver of Spark's own
+operators after every single step of a commit in turn.
 """
 
 

@@ -73,7 +73,7 @@ def test_attributed_plays(
     project: Project, attributed: pl.DataFrame, spark: "SparkSession"
 ) -> None:
     trial = Trial(project, "attributed_plays", "event_ts", WHOLE, PART)
-    found = trial.check(spark, attributed, ("3h", "70min", "2h"))
+    found = trial.check(spark, attributed, ("70min", "2h"))
     shares = found.group_by("region").agg(pl.col("imp_impression_id").is_not_null().mean())
     assert shares["region"].n_unique() == len(app.REGIONS)
     assert 0.3 < shares["imp_impression_id"].min() < 0.9
@@ -95,5 +95,5 @@ def test_take_rate(
     )
     expected = counted.group_by("window_start", "show_id").sum()
     trial = Trial(project, "take_rate", "window_start", WHOLE, PART)
-    found = trial.check(spark, expected, ("3h", "70min", "2h"))
+    found = trial.check(spark, expected, ("70min", "2h"))
     assert 0 < found["plays"].sum() < found["impressions"].sum()

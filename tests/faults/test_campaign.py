@@ -19,10 +19,8 @@ CHOSEN = {
     ("history", "offset written", "restored folder"),
     ("switch", "decide", "kill -9"),
     ("switch", "commit late", "full disk"),
-    ("switch", "offset written", "restored folder"),
     ("switch", "registry", "lost answer"),
     ("switch", "read", "clock jumps"),
-    ("live", "decide", "conflict that landed"),
     ("live", "commit each", "I/O error"),
     ("live", "state", "zombie"),
     ("live", "commit dead", "conflict that landed"),
@@ -45,6 +43,9 @@ def campaign(tmp_path_factory, broker):
 
 def test_all_that_were_chosen_are_there():
     assert len(COMBINATIONS) == len(CHOSEN)
+    for part in ("fault", "mode", "catalog", "pipeline"):
+        every = {getattr(each, part) for each in all_combinations()}
+        assert {getattr(each, part) for each in COMBINATIONS} == every, part
 
 
 @pytest.mark.parametrize("combination", COMBINATIONS, ids=str)

@@ -31,6 +31,20 @@ def on_time(row: dict[str, Any]) -> bool:
     return event is not None and timedelta(0) <= row["ingest_ts"] - event <= timedelta(minutes=10)
 
 
+def at_once(
+    spark: "SparkSession", code: Callable[..., DataFrame], *logs: list[dict[str, Any]]
+) -> list[dict[str, Any]]:
+    """What the code gives of the rows that are on time, all of them in one static frame."""
+    frames = [
+        spark.createDataFrame(table([row for row in rows if on_time(row)])).withMetadata(
+            "event_ts", {"spark.watermarkDelayMs": 0}
+        )
+        for rows in logs
+    ]
+    found: list[dict[str, Any]] = code(*frames).toArrow().to_pylist()
+    return found
+
+
 def test_any_range_is_a_cut_of_the_whole(spark: "SparkSession", tmp_path: Path) -> None:
     """Rows of [from, to) are complete, none before, none after, wherever the range begins."""
     project = make_project(tmp_path, sums, {"plays": log(table(events()))}, time="t")
@@ -171,9 +185,8 @@ def test_a_paused_source_holds_the_watermark_and_realigns(
 
     logs = {"plays": log(table(events())), "views": log(table(events(300)))}
     options = {"time": "t", "warm_up": "0", "look_ahead": "0"}
-    calm = make_project(tmp_path / "calm", joined, logs, **options)
-    expected = replay(spark, calm, slice="20 min").output.to_pylist()
-    project = make_project(tmp_path / "held", joined, logs, **options)
+    expected = at_once(spark, joined, events(), events(300))
+    project = make_project(tmp_path, joined, logs, **options)
     plan = project.plan("pipeline", "1990-01-01T00:00Z", "2090-01-01T00:00Z", slice="20 min",
                         spark=spark)  # fmt: skip
     manifest = project.prepare(plan)
@@ -278,7 +291,7 @@ def even(row: dict[str, Any]) -> bool:
 def test_outputs_that_share_a_native_operator_have_all_their_rows(
     spark: "SparkSession", tmp_path: Path, code: Callable[[DataFrame], DataFrame]
 ) -> None:
-    """As it is, filtered, and written a second time: as in a query of its own."""
+    """As it is, filtered, and written a second time: as of all rows at once."""
 
     def shared(plays: DataFrame) -> dict[str, DataFrame]:
         found = code(plays)
@@ -286,12 +299,11 @@ def test_outputs_that_share_a_native_operator_have_all_their_rows(
 
     logs = {"plays": log(table(events()))}
     margins = {"warm_up": "0", "look_ahead": "0", "allow": ["deduplicate"]}
-    alone = make_project(tmp_path / "alone", code, logs, time="t", **margins)
-    expected = replay(spark, alone, slice="1h").output.to_pylist()
+    expected = at_once(spark, code, events())
     kept = [row for row in expected if even(row)]
     assert 0 < len(kept) < len(expected)
     sinks = {name: {"table": f"marts.{name}", "time": "t"} for name in ("all", "even", "again")}
-    project = make_project(tmp_path / "shared", shared, logs, sinks=sinks, **margins)
+    project = make_project(tmp_path, shared, logs, sinks=sinks, **margins)
     found = replay(spark, project, slice="37 min")
     assert_same_rows(found.outputs["all"].to_pylist(), expected)
     assert_same_rows(found.outputs["even"].to_pylist(), kept)
@@ -306,9 +318,8 @@ def test_a_union_of_equal_native_operators_has_the_rows_of_both(
         return sums(plays).unionByName(sums(plays).where("n % 2 = 0"))
 
     logs = {"plays": log(table(events()))}
-    once = make_project(tmp_path / "once", sums, logs, time="t")
-    expected = replay(spark, once, slice="1h").output.to_pylist()
-    project = make_project(tmp_path / "twice", doubled, logs, time="t")
+    expected = at_once(spark, sums, events())
+    project = make_project(tmp_path, doubled, logs, time="t")
     found = replay(spark, project, slice="37 min").output.to_pylist()
     assert_same_rows(found, expected + [row for row in expected if even(row)])
 
@@ -330,10 +341,9 @@ def test_a_native_operator_on_a_shuffle_of_another_output_has_its_rows(
     logs = {"plays": log(table(events()))}
     project = make_project(tmp_path, both, logs, sinks=sinks, **margins)
     kept = sum(map(on_time, events()))
-    for width in ("1h", "37 min"):
-        outputs = replay(spark, project, slice=width).outputs
-        for name in sinks:
-            assert sum(row["n"] for row in outputs[name].to_pylist()) == kept, name
+    outputs = replay(spark, project, slice="37 min").outputs
+    for name in sinks:
+        assert sum(row["n"] for row in outputs[name].to_pylist()) == kept, name
 
 
 def test_a_run_that_kept_rows_back_gives_them_when_it_goes_on(

@@ -15,13 +15,22 @@ pytestmark = pytest.mark.kill
 _NUMBERS = itertools.count()
 
 
-@pytest.mark.parametrize(("when", "step"), list(itertools.product(("before", "after"), STEPS)))
-def test_a_driver_that_is_killed_and_started_again(when, step):
-    stage = Stage(postgres(), f"killed{next(_NUMBERS)}")
+@pytest.fixture(scope="module")
+def victims():
+    """Forks a driver for each line."""
     module = "tests.connectors.sinks.postgres.victim"
-    command = [sys.executable, "-m", module, when, step, json.dumps(stage.server), stage.schema]
-    done = subprocess.run(command, check=False, capture_output=True, text=True)
-    assert done.returncode == -9, done.stderr
+    command = [sys.executable, "-m", module, json.dumps(postgres())]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen(command, text=True, **pipes) as process:
+        yield process
+        process.stdin.close()
+
+
+@pytest.mark.parametrize(("when", "step"), list(itertools.product(("before", "after"), STEPS)))
+def test_a_driver_that_is_killed_and_started_again(when, step, victims):
+    stage = Stage(postgres(), f"killed{next(_NUMBERS)}")
+    print(when, step, stage.schema, file=victims.stdin, flush=True)
+    assert victims.stdout.readline() == "-9\n"
     landed = (when, step) == ("after", "commit")
     told = [(n, name) for n, _, name in ROWS]
     assert stage.rows() == told[: 8 if landed else 4], "a commit is whole, or has not been"

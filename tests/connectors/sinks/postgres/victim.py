@@ -1,9 +1,11 @@
-"""A driver that kills itself (kill -9) before or after a named step of one batch's commit.
+"""Drivers that kill themselves (kill -9) before or after a named step of one batch's commit.
 
-``python -m tests.connectors.sinks.postgres.victim WHEN STEP SERVER SCHEMA``, with JSON for SERVER.
+``python -m tests.connectors.sinks.postgres.victim SERVER``, with JSON for SERVER. Each line ``WHEN
+STEP SCHEMA`` on stdin forks a driver, whose exit code is the answer: imports are paid for once.
 """
 
 import json
+import multiprocessing
 import os
 import signal
 import sys
@@ -43,8 +45,18 @@ def batch(stage: Stage, number: int, armed: tuple[str, str] | None = None) -> No
     sink.commit(stamp(number), written)
 
 
-if __name__ == "__main__":
-    when, step, server, schema = sys.argv[1:]
-    there = Stage(json.loads(server), schema)
+def drive(server: dict[str, Any], when: str, step: str, schema: str) -> None:
+    there = Stage(server, schema)
     batch(there, 0)
     batch(there, 1, (when, step))
+
+
+if __name__ == "__main__":
+    server = json.loads(sys.argv[1])
+    for line in sys.stdin:
+        driver = multiprocessing.get_context("fork").Process(
+            target=drive, args=(server, *line.split())
+        )
+        driver.start()
+        driver.join()
+        print(driver.exitcode, flush=True)
