@@ -76,6 +76,15 @@ def test_a_batch_that_is_committed_is_told_no_more(stage):
     assert [each.slice for each in stage.told] == [2]
 
 
+def test_a_batch_that_spark_knows_to_be_committed_is_told_no_more_either(stage):
+    """Of several sources one may be ahead, so that the slowest frontier does not tell it."""
+    stage.begin(0)
+    (stage.folder.checkpoint / "commits").mkdir()
+    (stage.folder.checkpoint / "commits" / "0").write_text("v1\n{}")
+    stage.look(0)
+    assert stage.told == []
+
+
 def test_more_rows_than_planned_are_no_more_than_the_slice(stage):
     stage.begin(2)
     stage.begin(1)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from tidemill.errors import TidemillError
 from tidemill.reading.rowmeter import rows_read
-from tidemill.runfolder.offset_log import last_batch, read_batch
+from tidemill.runfolder.offset_log import committed_batches, last_batch, read_batch
 from tidemill.runtime.driving.committer import TakenSlice, slices_taken
 from tidemill.runtime.reports.activity import Activity, ActivityKind, Tell
 
@@ -64,8 +64,8 @@ class ReadWatch:
             self._taken = [] if now is None else slices_taken(routes, before, now)
             self._batch = batch
         end = max((piece.end.frontier for piece in self._taken), default=frontier)
-        if end <= frontier:
-            return None  # it is committed, or reads nothing
+        if end <= frontier or batch in committed_batches(self.folder.checkpoint):
+            return None  # nothing is read now, also if one source is ahead of the others
         pairs = [(each, self.slicings[each.source]) for each in self._taken]
         known = [slicing.planned_rows(each.start, each.end) for each, slicing in pairs]
         noted = [

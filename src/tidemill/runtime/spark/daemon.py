@@ -36,7 +36,7 @@ def without_delay(
 
     A task's rows and what follows them are separate writes. By default TCP holds the second one
     back until the first is acknowledged, and a peer that has nothing to say acknowledges after 40
-    ms. A small batch waited twice as long for that as it worked.
+    ms: 88 ms for a function, its rows and their answer.
     """
 
     def run(connection: socket.socket, is_known: bool) -> int:
