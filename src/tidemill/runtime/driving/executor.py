@@ -61,6 +61,9 @@ if TYPE_CHECKING:
 
 _RELEASE = 30.0
 """Seconds for the tags of a run that is over to be removed; 'tidemill forget' removes them, too."""
+_STILL = 10.0
+"""Seconds without any work after which a slice waits for what is away, if all runs on one machine.
+On a cluster nobody sees whether an executor computes, so there a task may take longer."""
 _COURTESY = 5.0
 """Seconds for the judgement of a live run that is stopped; `status` judges it again."""
 
@@ -223,12 +226,7 @@ def _drive(
         driver = Driver(
             manifest, work.folder, registry, committer, on_batch, goal, seam, logs, growth
         )
-        driver.tables = TableWatch(work) if manifest.tables else None
-        if manifest.times.yields_to is not None:
-            driver.yielding = YieldWatch(work.loaded.home, work.folder, registry, manifest)
-        driver.base = work.loaded.base
-        if given is None:
-            driver.end_jvm = partial(end_jvm, spark)
+        _fit_out(driver, work, registry, spark, is_own=given is None)
         # Only the main thread can handle signals; a run in another one is stopped by its caller.
         is_main = threading.current_thread() is threading.main_thread()
         with on_signals(lambda *_: driver.stop(), *(STOPPING if is_main else ())):
@@ -238,3 +236,18 @@ def _drive(
             stop_session(spark)
         else:
             give_back()
+
+
+def _fit_out(
+    driver: Driver, work: Work, registry: Registry, spark: SparkSession, *, is_own: bool
+) -> None:
+    """What a driver has beside the query: its watches, its patience, the end of its JVM."""
+    manifest = work.manifest
+    driver.tables = TableWatch(work) if manifest.tables else None
+    if manifest.times.yields_to is not None:
+        driver.yielding = YieldWatch(work.loaded.home, work.folder, registry, manifest)
+    driver.base = work.loaded.base
+    if spark.sparkContext.master.startswith("local"):  # the watchdog sees every process
+        driver.patience.still = min(driver.patience.still, _STILL)
+    if is_own:
+        driver.end_jvm = partial(end_jvm, spark)
