@@ -64,6 +64,9 @@ if TYPE_CHECKING:
 
 _RELEASE = 30.0
 """Seconds for the tags of a run that is over to be removed; 'tidemill forget' removes them, too."""
+_STILL = 10.0
+"""Seconds without any work after which a slice waits for what is away, if all runs on one machine.
+On a cluster nobody sees whether an executor computes, so there a task may take longer."""
 _COURTESY = 10.0
 """Seconds for the judgement of a live run that is stopped; its next driver judges it again."""
 
@@ -238,6 +241,8 @@ def _drive(
         committer.before_commit = handover.before_commit
         driver = _driver(work, registry, committer, on_batch, goal)
         driver.reading = ReadWatch(work.folder, manifest, slicings, tell)
+        if spark.sparkContext.master.startswith("local"):  # the watchdog sees every process
+            driver.patience.still = min(driver.patience.still, _STILL)
         if given is None:
             driver.end_jvm = partial(end_jvm, spark)
         # Only the main thread can handle signals; a run in another one is stopped by its caller.

@@ -14,6 +14,7 @@ import pyarrow as pa
 from tidemill.config.loader import LoadedConfig
 from tidemill.connectors.logs.contract import live_home
 from tidemill.iceberg.catalog import open_catalog
+from tidemill.iceberg.outage import is_outage
 from tidemill.planning.manifest import Manifest
 from tidemill.records.ddl import parse_columns, write_columns
 from tidemill.records.inference import infer_columns, pin_columns, pinned_path
@@ -47,10 +48,14 @@ class GrowthWatch:
         """
         if batches == self._batches:
             return self._is_behind
+        try:
+            found = [self._look(name, table) for name, table in self.tables.items()]
+        except Exception as error:
+            if not is_outage(error):
+                raise
+            return self._is_behind  # the catalog is asked again at the next look
         self._batches = batches
-        return self._is_behind or any(
-            [self._look(name, table) for name, table in self.tables.items()]
-        )
+        return self._is_behind or any(found)
 
     def _look(self, stream: str, name: str) -> bool:
         table = self.catalog.load_table(name)
