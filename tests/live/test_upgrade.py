@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from tests.live.meadow import Meadow, counted
+from tests.live.upgrader import DRIVING, PREPARING, Upgraders, die_preparing, upgraded
 from tidemill.errors import PlanError, RequestError, RunError
 from tidemill.planning.upgrade import Way
 from tidemill.project import Until
@@ -95,7 +96,7 @@ def test_state_that_fits_is_carried(spark, tmp_path):
     check(meadow, old, result, 5)
     new = [row for row in meadow.rows("marts.output") if row["most"] != -1]
     assert len(new) == len(meadow.rows("marts.output")) - before > 0
-    with pytest.raises(RequestError, match=f"cancelled: it does not go on, {result.run} does"):
+    with pytest.raises(RequestError, match=f"was upgraded already: {result.run} goes on"):
         meadow.project.carry(old.run).plan()
     options = {"state": str(file), "into": "marts.copy", "spark": spark}
     copy = meadow.project.run("pipeline", until=closing(0.5), **options)
@@ -145,3 +146,36 @@ def test_code_that_fails_before_its_first_commit_lets_the_old_run_go_on(spark, t
     found = [{name: row[name] for name in COLUMNS} for row in meadow.rows("marts.output")]
     end = watermark(result.totals.frontier)
     assert_same_rows(found, counted(meadow.log(), 5, 0, end), "the old code alone")
+
+
+@pytest.fixture(scope="module")
+def upgraders(tmp_path_factory):
+    pool = Upgraders(tmp_path_factory.mktemp("upgraders"))
+    yield pool
+    pool.end()
+
+
+@pytest.mark.kill
+@pytest.mark.parametrize(("new", "width"), [(MORE, 5), (WIDER, 8)], ids=["carried", "rebuilt"])
+def test_an_upgrade_that_is_killed_at_every_step(new, width, upgraders, spark, tmp_path):
+    """Killed at every step, one after the other, and given again: nobody sees it in the rows."""
+    upgraders.prepare(2)
+    meadow, old = begun(tmp_path, spark, 4)
+    meadow.write(new, buckets=4)
+    config = meadow.folder / "tidemill.yaml"
+    plan = meadow.project.carry("plays").plan(spark=spark)  # the analysis is kept
+    for place in PREPARING:
+        if place != "state" or plan.way is Way.CARRIED:
+            die_preparing(config, place, rebuild=False)
+    for number, place in enumerate(DRIVING):
+        driver = upgraders.take()
+        upgraders.prepare(min(2, len(DRIVING) - number - 1))
+        driver.tell(config=str(config), die=place, seconds=60)
+        assert driver.answer(180) is None, f"it was to die at {place}"
+        driver.end()
+        meadow.grow(10)
+        states = {run.run: run.state for run in meadow.project.runs()}
+        is_taken = place != "batch"
+        assert (states[old.run] == "cancelled") == (is_taken and place != "taken")
+    result = upgraded(str(config), 10, spark)
+    check(meadow, old, result, width)
