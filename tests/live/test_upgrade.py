@@ -4,6 +4,8 @@ import json
 
 import pytest
 
+from tests.bad_input.terminal import run_cli
+from tests.live.ground import Beside, wait_for
 from tests.live.meadow import counted
 from tests.live.upgrader import DRIVING, PREPARING, Upgraders
 from tests.live.upgrades import (
@@ -40,7 +42,10 @@ def test_state_that_fits_is_carried(spark, tmp_path):
     plan = desk.plan(spark=spark)
     assert plan.way is Way.CARRIED, plan.misfits
     assert plan.added == {"windows": ["most"]}
-    assert json.dumps(plan.to_json())
+    told = run_cli("upgrade", "plays", "--dry-run", "--json", cwd=meadow.folder)
+    assert json.loads(told.out)["added"] == {"windows": ["most"]}
+    told = run_cli("upgrade", "plays", "--dry-run", cwd=meadow.folder)
+    assert "windows  carried; most begins with the rows from then on" in told.out
     result = desk.upgrade(until=closing(9), spark=spark)
     check(meadow, old, result, 5)
     new = [row for row in meadow.rows("marts.output") if row["most"] != -1]
@@ -74,8 +79,13 @@ def test_state_that_does_not_fit_is_made_again(new, spark, tmp_path):
     assert plan.way is Way.REBUILT
     assert plan.misfits
     assert meadow.project.registry.get(old.run).state is RunState.STOPPED
+    beside = Beside(lambda: meadow.project.resume("plays", spark=spark))  # the upgrade stops it
+    batches = old.totals.batches
+    wait_for(lambda: meadow.project.registry.totals(old.run).batches > batches)
+    meadow.grow(10)
     result = desk.upgrade(until=closing(12), spark=spark)
-    check(meadow, old, result, 8)
+    beside.done()
+    check(meadow, meadow.project.status(old.run), result, 8)
 
 
 def test_code_that_fails_before_its_first_commit_lets_the_old_run_go_on(spark, tmp_path):
