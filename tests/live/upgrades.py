@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from tests.live.meadow import Meadow, counted
+from tests.live.meadow import LATENESS, Meadow, counted
 from tests.live.upgrader import DRIVING, NAME, PREPARING, Upgraders, die_preparing, upgraded
 from tidemill.planning.upgrade import Way
 from tidemill.project import RunResult, Until
@@ -35,13 +35,14 @@ def pipeline(plays):
 
 
 AGG: dict[str, Any] = {"n": "count", "sum": ("sum", "n")}
-OLD = code(5, AGG)
-MORE = code(5, {**AGG, "most": ("max", "n")}, before='.where("n >= 0")', after="")
-WIDER = code(8, AGG)
+NARROW, WIDE = 2, 3  # seconds
+OLD = code(NARROW, AGG)
+MORE = code(NARROW, {**AGG, "most": ("max", "n")}, before='.where("n >= 0")', after="")
+WIDER = code(WIDE, AGG)
 NATIVE = f"""{HEAD}
 @pipeline
 def pipeline(plays):
-    found = plays.groupBy("key", F.window("event_ts", "8 seconds").alias("w")).agg(
+    found = plays.groupBy("key", F.window("event_ts", "{WIDE} seconds").alias("w")).agg(
         F.count("*").alias("n"), F.sum("n").alias("sum")
     )
     most = F.lit(-1).cast("bigint").alias("most")
@@ -66,7 +67,7 @@ def begun(folder: Path, spark: Any, seed: int) -> tuple[Meadow, RunResult]:
 
 def watermark(frontier: int | None) -> int:
     assert frontier is not None
-    return (frontier - 3 * SECOND) // SECOND
+    return (frontier - SECOND) // SECOND
 
 
 def check(meadow: Meadow, old: RunResult, result: RunResult, width: int) -> None:
@@ -74,18 +75,18 @@ def check(meadow: Meadow, old: RunResult, result: RunResult, width: int) -> None
     switch, end = watermark(old.totals.frontier), watermark(result.totals.frontier)
     found = meadow.rows("marts.output")
     expected = [
-        *counted(meadow.log(), 5, 0, switch),
+        *counted(meadow.log(), NARROW, 0, switch),
         *counted(meadow.log(), width, switch, end),
     ]
     assert_same_rows([{n: row[n] for n in COLUMNS} for row in found], expected, "both codes")
     ingested = meadow.rows("logs.plays")
-    late = [row for row in ingested if (row["ingest_ts"] - row["event_ts"]).seconds > 3]
+    late = [row for row in ingested if (row["ingest_ts"] - row["event_ts"]) > LATENESS]
     assert len(meadow.rows("marts.output__late")) == len(late)
     assert meadow.project.registry.get(NAME).run == result.run
     assert meadow.project.registry.get(old.run).state is RunState.CANCELLED
 
 
-NEW = {"carried": (MORE, 5), "rebuilt": (WIDER, 8), "rebuilt in Spark": (NATIVE, 8)}
+NEW = {"carried": (MORE, NARROW), "rebuilt": (WIDER, WIDE), "rebuilt in Spark": (NATIVE, WIDE)}
 
 
 @dataclass(frozen=True)
@@ -134,4 +135,4 @@ class Play:
             meadow.grow(10)
             is_over = meadow.project.registry.get(old.run).state is RunState.CANCELLED
             assert is_over == (place in DRIVING[2:])
-        check(meadow, old, upgraded(str(config), 10, spark), width)
+        check(meadow, old, upgraded(str(config), 6, spark), width)
