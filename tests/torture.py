@@ -1,10 +1,10 @@
 """``make torture``: kill drivers at random moments with new seeds; report in docs/reliability.md.
 
-``python -m tests.torture [--kills N] [--folds N] [--seams N] [--faults N|A-B|all]
-[--publishes N] [--seed S]``: the seed is printed, so a failure can be repeated. A campaign of 0 is
-left out, and its section stays as it is. Of the combinations of faults N are drawn by the seed, or
-those with the numbers A to B (or several such ranges, with commas), or all; the lines of the others
-stay as they are.
+``python -m tests.torture [--kills N] [--folds N] [--seams N] [--upgrades N] [--publishes N]
+[--faults N|A-B|all] [--seed S]``: the seed is printed, so a failure can be repeated. A campaign of
+0 is left out, and its section stays as it is. Of the combinations of faults N are drawn by the
+seed, or those with the numbers A to B (or several such ranges, with commas), or all; the lines of
+the others stay as they are.
 """
 
 import argparse
@@ -22,6 +22,8 @@ from tests.faults.report import TITLE, line, section
 from tests.jvm import start_light
 from tests.kafka.broker import Broker
 from tests.live.seam import Play, Scenario, SeamYard
+from tests.live.upgrader import Upgraders
+from tests.live.upgrades import Play as Upgrading
 from tests.live.victim import Victims
 from tests.reliability.scenario import RANGE, Yard, random_kills, worker_kills
 from tests.report import kept_sections, when, write_sections
@@ -40,6 +42,12 @@ another process), what happens to the broker while the run is live, and how many
 may have. Output, late and dead rows are compared with a count over the log in plain Python, and
 with a backfill of the archive when it has everything."""
 
+_UPGRADES = """\
+Every line is one upgrade of a live run over a table that grows, with state that is carried or made
+again from the archive. The process that upgrades is killed with `kill -9` at the steps that the
+seed chooses, and the same command is given again. The rows are compared with a count over the log
+in plain Python: the old code's windows up to the switch, the new code's from there on."""
+
 
 _PUBLISHING = """\
 Every line is one table into which a shadow is published and from which it is taken back, up to four
@@ -55,6 +63,7 @@ def main() -> None:
     arguments.add_argument("--kills", type=int, default=10, help="how many disturbed runs")
     arguments.add_argument("--folds", type=int, default=10, help="runs of folds, of each kind")
     arguments.add_argument("--seams", type=int, default=50, help="runs into the live log")
+    arguments.add_argument("--upgrades", type=int, default=20, help="upgrades of live runs")
     arguments.add_argument("--faults", default="all", help="combinations of step, fault and mode")
     arguments.add_argument("--publishes", type=int, default=200, help="races of publish and revert")
     arguments.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**6))
@@ -79,6 +88,9 @@ def main() -> None:
         if given.publishes:
             seeds = range(given.seed, given.seed + given.publishes)
             failures += publish_campaign(Path(folder), seeds)
+        if given.upgrades:
+            seeds = range(given.seed, given.seed + given.upgrades)
+            failures += upgrade_campaign(Path(folder), seeds)
         chosen = chosen_faults(given.faults, given.seed)
         if chosen:
             failures += fault_campaign(Path(folder), chosen)
@@ -161,6 +173,28 @@ def publish_campaign(folder: Path, seeds: range) -> int:
             verdict = "equal" if held else "**DIFFERENT**"
             lines.append(f"| {seed} | {told} | {took:.0f} s | {verdict} |")
             _tell("Publishing", _PUBLISHING, lines, failures)
+    return failures
+
+
+def upgrade_campaign(folder: Path, seeds: range) -> int:
+    """One upgrade of a live run for every seed; returns how many failed."""
+    config = SparkConfig(master="local[2]", memory="2g")
+    spark = build_session(config, 2, "torture", log=folder / "spark.log")
+    upgraders = Upgraders(folder / "upgraders")
+    lines, failures = list[str](), 0
+    for seed in seeds:
+        began, play = time.monotonic(), Upgrading.of(seed)
+        try:
+            play.play(folder / f"upgrade{seed}", upgraders, spark)
+            verdict = "equal"
+        except Exception as error:
+            failures += 1
+            verdict = f"**DIFFERENT**: {str(error).splitlines()[0][:120]}"
+        took = time.monotonic() - began
+        lines.append(f"| {seed} | {play} | {took:.0f} s | {verdict} |")
+        _tell("Upgrades", _UPGRADES, lines, failures)
+    upgraders.end()
+    spark.stop()
     return failures
 
 

@@ -69,7 +69,7 @@ machines = st.tuples(st.integers(1, 5), st.booleans())
 
 
 @pytest.mark.parametrize("name", FOLDS)
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(data=st.data(), ends=st.tuples(*[st.integers(0, 400)] * 3).map(sorted),
        before=machines, after=machines)  # fmt: skip
 def test_a_carried_state_goes_on_as_if_nothing_had_been(name, data, ends, before, after):
@@ -94,7 +94,7 @@ KEPT = ("plays", "first", "last", "shares")
     lambda agg: windows(key=["trial", "user"], every=10, size=30, agg=agg),
     lambda agg: sessions(key=["trial", "user"], gap=15, max_length=40, agg=agg),
 ], ids=["windows", "sessions"])  # fmt: skip
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(rows=logs(row, size=4), end=st.integers(0, 400), before=machines, after=machines)
 def test_an_added_aggregate_begins_with_what_comes(make, rows, end, before, after):
     """What was kept goes on; what is new has seen the rows since, and no row is there twice."""

@@ -15,7 +15,7 @@ from tidemill.connectors.sinks.iceberg.tables import ensure_table
 from tidemill.iceberg.catalog import find_table, open_catalog
 from tidemill.project import Project, load
 
-LATENESS = timedelta(seconds=3)
+LATENESS = timedelta(seconds=1)
 TIME = pa.timestamp("us", "UTC")
 SCHEMA = pa.schema(
     [("key", pa.int64()), ("n", pa.int64()), ("event_ts", TIME), ("ingest_ts", TIME)]
@@ -43,7 +43,7 @@ class Meadow:
         config = {
             "spark": {"master": "local[2]", "conf": {"spark.ui.enabled": False}},
             "streams": {"plays": {
-                "event_time": "event_ts", "lateness": "3 s", "skew": "1 s", "archive": archive,
+                "event_time": "event_ts", "lateness": "1 s", "skew": "1 s", "archive": archive,
             }},
             "pipelines": {"pipeline": {
                 "entry": "pipelines:pipeline", "trigger": "200 ms", "max_misalignment": "1 min",
@@ -58,7 +58,7 @@ class Meadow:
 
     def _row(self, ingest: datetime) -> dict[str, Any]:
         """A row with this ingest time; some are late."""
-        delay = self._dice.choice([0.0, 0.1, 0.5, 1.0, 2.0, 2.9, 6.0])
+        delay = self._dice.choice([0.0, 0.1, 0.3, 0.5, 0.8, 0.95, 3.0])
         return {
             "key": self._dice.randrange(7),
             "n": next(self._numbers),

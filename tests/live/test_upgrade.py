@@ -1,80 +1,34 @@
 """An upgrade: new code for a live run, with its state, without a gap and without a row twice."""
 
 import json
-from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from tests.live.meadow import Meadow, counted
+from tests.bad_input.terminal import run_cli
+from tests.live.ground import Beside, wait_for
+from tests.live.meadow import counted
+from tests.live.upgrader import DRIVING, PREPARING, Upgraders
+from tests.live.upgrades import (
+    BROKEN,
+    COLUMNS,
+    MORE,
+    NARROW,
+    NATIVE,
+    OLD,
+    WIDE,
+    WIDER,
+    Play,
+    begun,
+    check,
+    closing,
+    watermark,
+)
 from tidemill.errors import PlanError, RequestError, RunError
 from tidemill.planning.upgrade import Way
-from tidemill.project import Until
 from tidemill.runtime.registry import RunState
 from tidemill.testing import assert_same_rows
-from tidemill.types import SECOND
 
 pytestmark = pytest.mark.spark
-HEAD = "from pyspark.sql import functions as F\nfrom tidemill import pipeline, windows\n"
-
-
-def code(every, agg, before="", after='.withColumn("most", F.lit(-1).cast("bigint"))'):
-    return f"""{HEAD}
-@pipeline
-def pipeline(plays):
-    fold = windows(key="key", every="{every} s", agg={agg!r})
-    found = plays{before}.transform(fold){after}
-    return found.select("key", "window_start", "n", "sum", "most")
-"""
-
-
-AGG = {"n": "count", "sum": ("sum", "n")}
-OLD = code(5, AGG)
-MORE = code(5, {**AGG, "most": ("max", "n")}, before='.where("n >= 0")', after="")
-WIDER = code(8, AGG)
-NATIVE = f"""{HEAD}
-@pipeline
-def pipeline(plays):
-    found = plays.groupBy("key", F.window("event_ts", "8 seconds").alias("w")).agg(
-        F.count("*").alias("n"), F.sum("n").alias("sum")
-    )
-    most = F.lit(-1).cast("bigint").alias("most")
-    return found.select("key", F.col("w.start").alias("window_start"), "n", "sum", most)
-"""
-BROKEN = OLD.replace('F.lit(-1).cast("bigint")', 'F.raise_error(F.lit("no")).cast("bigint")')
-COLUMNS = ("key", "window_start", "n", "sum")
-
-
-def closing(seconds=2.0):
-    return Until(moment=datetime.now(UTC) + timedelta(seconds=seconds))
-
-
-def begun(tmp_path, spark, seed):
-    """A run of the old code that has read all history and stopped, and rows that it has not."""
-    meadow = Meadow(tmp_path, OLD, seed, time="window_start")
-    options = {"begin": "earliest", "name": "plays", "until": closing(), "spark": spark}
-    old = meadow.project.run("pipeline", **options)
-    meadow.grow(40)
-    return meadow, old
-
-
-def watermark(frontier):
-    return (frontier - 3 * SECOND) // SECOND
-
-
-def check(meadow, old, result, width):
-    """Up to the switch the old code's windows, from there on those of the new one, to the row."""
-    switch, end = watermark(old.totals.frontier), watermark(result.totals.frontier)
-    found = meadow.rows("marts.output")
-    expected = [
-        *counted(meadow.log(), 5, 0, switch),
-        *counted(meadow.log(), width, switch, end),
-    ]
-    assert_same_rows([{n: row[n] for n in COLUMNS} for row in found], expected, "both codes")
-    ingested = [row for row in meadow.rows("logs.plays")]
-    late = [row for row in ingested if (row["ingest_ts"] - row["event_ts"]).seconds > 3]
-    assert len(meadow.rows("marts.output__late")) == len(late)
-    assert meadow.project.registry.get("plays").run == result.run
-    assert meadow.project.registry.get(old.run).state is RunState.CANCELLED
 
 
 def test_state_that_fits_is_carried(spark, tmp_path):
@@ -90,19 +44,22 @@ def test_state_that_fits_is_carried(spark, tmp_path):
     plan = desk.plan(spark=spark)
     assert plan.way is Way.CARRIED, plan.misfits
     assert plan.added == {"windows": ["most"]}
-    assert json.dumps(plan.to_json())
-    result = desk.upgrade(until=closing(9), spark=spark)
-    check(meadow, old, result, 5)
+    told = run_cli("upgrade", "plays", "--dry-run", "--json", cwd=meadow.folder)
+    assert json.loads(told.out)["added"] == {"windows": ["most"]}
+    told = run_cli("upgrade", "plays", "--dry-run", cwd=meadow.folder)
+    assert "windows  carried; most begins with the rows from then on" in told.out
+    result = desk.upgrade(until=closing(5), spark=spark)
+    check(meadow, old, result, NARROW)
     new = [row for row in meadow.rows("marts.output") if row["most"] != -1]
     assert len(new) == len(meadow.rows("marts.output")) - before > 0
-    with pytest.raises(RequestError, match=f"cancelled: it does not go on, {result.run} does"):
+    with pytest.raises(RequestError, match=f"was upgraded already: {result.run} goes on"):
         meadow.project.carry(old.run).plan()
     options = {"state": str(file), "into": "marts.copy", "spark": spark}
     copy = meadow.project.run("pipeline", until=closing(0.5), **options)
     both = min(copy.totals.frontier, result.totals.frontier)
-    whole = [{**row, "end": int(row["window_start"].timestamp()) + 5} for row in new]
+    whole = [{**row, "end": int(row["window_start"].timestamp()) + NARROW} for row in new]
     part = [
-        {**row, "end": int(row["window_start"].timestamp()) + 5}
+        {**row, "end": int(row["window_start"].timestamp()) + NARROW}
         for row in meadow.rows("marts.copy")
     ]
     assert_same_rows(
@@ -111,7 +68,7 @@ def test_state_that_fits_is_carried(spark, tmp_path):
         "begun with the file, and upgraded",
     )
     meadow.write(WIDER)
-    with pytest.raises(PlanError, match=r"windows: its panes is .*'every': 8000000"):
+    with pytest.raises(PlanError, match=r"windows: its panes is .*'every': 3000000"):
         meadow.project.prepare_run("pipeline", spark=spark, state=str(file), into="marts.other")
 
 
@@ -124,15 +81,20 @@ def test_state_that_does_not_fit_is_made_again(new, spark, tmp_path):
     assert plan.way is Way.REBUILT
     assert plan.misfits
     assert meadow.project.registry.get(old.run).state is RunState.STOPPED
-    result = desk.upgrade(until=closing(12), spark=spark)
-    check(meadow, old, result, 8)
+    beside = Beside(lambda: meadow.project.resume("plays", spark=spark))  # the upgrade stops it
+    batches = old.totals.batches
+    wait_for(lambda: meadow.project.registry.totals(old.run).batches > batches)
+    meadow.grow(10)
+    result = desk.upgrade(until=closing(6), spark=spark)
+    beside.done()
+    check(meadow, meadow.project.status(old.run), result, WIDE)
 
 
 def test_code_that_fails_before_its_first_commit_lets_the_old_run_go_on(spark, tmp_path):
     meadow, old = begun(tmp_path, spark, 3)
     meadow.write(BROKEN)
     with pytest.raises(RunError, match="the new code did not reach its first commit") as failed:
-        meadow.project.carry("plays").upgrade(until=closing(9), spark=spark)
+        meadow.project.carry("plays").upgrade(until=closing(5), spark=spark)
     assert f"the run {old.run} is whole" in failed.value.fix
     given_up = meadow.project.runs()[-1]
     assert given_up.state == "cancelled"
@@ -140,8 +102,25 @@ def test_code_that_fails_before_its_first_commit_lets_the_old_run_go_on(spark, t
         meadow.project.resume(given_up.run, spark=spark)
     meadow.write(OLD)
     meadow.grow(10)
-    result = meadow.project.resume("plays", until=closing(9), spark=spark)
+    result = meadow.project.resume("plays", until=closing(5), spark=spark)
     assert result.run == old.run
     found = [{name: row[name] for name in COLUMNS} for row in meadow.rows("marts.output")]
     end = watermark(result.totals.frontier)
-    assert_same_rows(found, counted(meadow.log(), 5, 0, end), "the old code alone")
+    assert_same_rows(found, counted(meadow.log(), NARROW, 0, end), "the old code alone")
+
+
+@pytest.fixture(scope="module")
+def upgraders(tmp_path_factory):
+    pool = Upgraders(tmp_path_factory.mktemp("upgraders"))
+    yield pool
+    pool.end()
+
+
+@pytest.mark.kill
+@pytest.mark.parametrize(("kind", "places"), [
+    ("carried", (*PREPARING, *DRIVING)),
+    ("rebuilt", ("written", "batch", "taken", "committed")),
+], ids=["carried", "rebuilt"])  # fmt: skip
+def test_an_upgrade_that_is_killed_at_every_step(kind, places, upgraders, spark, tmp_path):
+    """One step after the other, and given again each time."""
+    Play(kind, places, 4).play(tmp_path, upgraders, spark)

@@ -1,6 +1,7 @@
 """Requests: when a run without an end stops by itself."""
 
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
@@ -48,3 +49,25 @@ def test_an_option_that_is_none_is_refused_with_the_nearest_name() -> None:
     assert run_request("p", None, trigger="1 s").trigger == timedelta(seconds=1)
     with pytest.raises(PlanError, match="there is no option 'live'"):
         run_request("p", None, live="latest")
+
+
+def test_output_may_begin_after_history() -> None:
+    early = NOW - timedelta(hours=3)
+    asked = run_request("p", early, emit_from="2026-01-01T11:00Z")
+    assert asked.output(NOW).start == NOW - timedelta(hours=1)
+    assert asked.range.start == early
+    assert run_request("p", early, emit_from="now").output(NOW).start == NOW
+    assert run_request("p", early).output(NOW).start == early
+    with pytest.raises(PlanError, match=r"is before --from 2026-01-01T12:00Z"):
+        run_request("p", NOW, emit_from=early)
+    with pytest.raises(PlanError, match="without --from none is read"):
+        run_request("p", None, emit_from="now")
+    with pytest.raises(PlanError, match="there is no option 'emit_from'"):
+        request("p", early, NOW, emit_from="now")
+
+
+@pytest.mark.parametrize("given", [{"start": NOW}, {"begin": "earliest"}])
+def test_a_state_says_itself_where_the_run_begins(given: dict[str, Any]) -> None:
+    with pytest.raises(PlanError, match="--state says itself where the run begins"):
+        run_request("p", **{"start": None, "state": "file", **given})
+    assert run_request("p", None, state="file").state == "file"

@@ -104,6 +104,15 @@ def test_the_old_run_is_not_started_while_the_new_one_is_driven(loaded, registry
     assert decided(RunFolder.of(loaded.home, "old"), "new") is None
 
 
+def test_who_has_taken_over_is_told_also_while_it_is_driven(loaded, registry):
+    decide(RunFolder.of(loaded.home, "old"), "new", Decision.TAKEN)
+    with (
+        hold_lease(RunFolder.of(loaded.home, "new").path, "new"),
+        pytest.raises(RunError, match="the run old was upgraded: new goes on"),
+    ):
+        give_up_successors(loaded, registry, manifest_of(loaded, "old"))
+
+
 @pytest.mark.parametrize("state", [RunState.STOPPED, RunState.CANCELLED])
 def test_a_driver_that_dies_after_the_decision_has_taken_over(state, loaded, registry):
     """The registry does not know it yet; who looks next tells it. Even if the new run was ended."""

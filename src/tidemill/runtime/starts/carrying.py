@@ -24,6 +24,7 @@ from tidemill.iceberg.catalog import open_catalog
 from tidemill.jsonvalue import dump_json, load_json
 from tidemill.planning.carrying import FoldPoint, StatePoint, point_of
 from tidemill.runfolder.folder import RunFolder
+from tidemill.runfolder.lease import is_held
 from tidemill.runfolder.offset_log import committed_batches, read_batch
 from tidemill.storage.location import Location
 
@@ -44,10 +45,12 @@ class KeptState:
     folder: RunFolder
     manifest: Manifest
 
-    def point(self, batch: int | None = None, *, folds: bool = True) -> StatePoint:
-        """Where the run stands, with the shapes of its folds, whose state is read and checked.
+    def point(
+        self, batch: int | None = None, *, folds: bool = True, tally: bool = False
+    ) -> StatePoint:
+        """Where the run stands, with the shapes of its folds; without ``folds`` only where.
 
-        Without ``folds`` only where it stands.
+        ``tally``: all state is read, to count its rows.
         """
         number = self._batch(batch)
         entry = read_batch(self.folder.checkpoint, number)
@@ -55,7 +58,7 @@ class KeptState:
             raise self._none(f"batch {number} is not kept any more")
         found = point_of(self.manifest, number, entry)
         names = self.manifest.code.folds if folds else ()
-        kept = {name: self._fold(name, number) for name in names}
+        kept = {name: self._fold(name, number, tally) for name in names}
         return replace(found, folds=kept, tidemill=version("tidemill"))
 
     def rows(self, operator: str, batch: int) -> Iterator[pa.Table]:
@@ -80,7 +83,7 @@ class KeptState:
             run=run,
         )
 
-    def _fold(self, name: str, batch: int) -> FoldPoint:
+    def _fold(self, name: str, batch: int, is_counted: bool) -> FoldPoint:
         shape = self.manifest.code.shapes.get(name)
         if shape is None:
             raise RunError(
@@ -93,7 +96,7 @@ class KeptState:
         files = StateFiles(self.folder.state, self.manifest.run)
         label, _ = files.read(name, batch, 0)
         tally = _Tally()
-        for table in self.rows(name, batch):
+        for table in self.rows(name, batch) if is_counted else ():
             tally.add(table)
         behind = self.manifest.code.folds[name].behind
         return FoldPoint(shape, label.watermark, behind, tally.rows, tally.checksum)
@@ -128,11 +131,22 @@ def export_state(
         )
     kept = KeptState(folder, manifest)
     point = kept.point(batch)
-    shapes = {name: next(kept.rows(name, point.batch)).schema for name in point.folds}
-    structs = [pa.field(name, pa.struct(list(shape))) for name, shape in shapes.items()]
-    schema = pa.schema([pa.field(_OPERATOR, pa.string()), *structs])
-    schema = schema.with_metadata({_ABOUT: dump_json(point)})
-    Location.of(file).write_arrow(schema, _batches(kept, point, schema))
+    try:
+        point = kept.point(point.batch, tally=True)
+        shapes = {name: next(kept.rows(name, point.batch)).schema for name in point.folds}
+        structs = [pa.field(name, pa.struct(list(shape))) for name, shape in shapes.items()]
+        schema = pa.schema([pa.field(_OPERATOR, pa.string()), *structs])
+        schema = schema.with_metadata({_ABOUT: dump_json(point)})
+        Location.of(file).write_arrow(schema, _batches(kept, point, schema))
+    except RunError as error:
+        if not is_held(folder.path):
+            raise
+        raise RunError(
+            f"the state after batch {point.batch} was let go of while it was written: the run goes "
+            "on meanwhile",
+            where=f"run {manifest.run}",
+            fix=f"'tidemill pause {manifest.run}', export, and 'tidemill resume {manifest.run}'",
+        ) from error
     return point
 
 

@@ -78,13 +78,17 @@ class Upgrade:
                 fix="start a backfill again: a new one has the new code",
             )
         successor = taken_by(RunFolder.of(loaded.home, record.run))
+        if successor is not None:
+            registry.hand_over(record.run, successor, f"upgraded: {successor} goes on")
+            raise RequestError(
+                f"the run {record.run} was upgraded already: {successor} goes on",
+                fix=f"'tidemill resume {successor}', or upgrade that one",
+                run=successor,
+            )
         if record.state in OVER:
             raise RequestError(
-                f"the run {record.run} is {record.state}: it does not go on"
-                + (f", {successor} does" if successor else ""),
-                fix=f"'tidemill resume {successor}', or upgrade that one"
-                if successor
-                else "start a new run",
+                f"the run {record.run} is {record.state}: it does not go on",
+                fix="start a new run",
             )
         return cls(loaded, manifest, rebuild, spark)
 
