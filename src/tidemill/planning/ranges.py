@@ -33,6 +33,7 @@ def find_margins(
     """
     if warm_up is not None and look_ahead is not None:
         return Margins(warm_up, look_ahead, "as given")
+    said = "" if warm_up is None and look_ahead is None else "one as given, else "
     unproved = list(facts.unbounded_operators())
     origins = set()
     found = Margin()
@@ -62,7 +63,7 @@ def find_margins(
         return Margins(
             found.before if warm_up is None else warm_up,
             found.after if look_ahead is None else look_ahead,
-            f"what {names} look back and ahead",
+            f"{said}what {names} look back and ahead",
         )
     size = sum(facts.windows, timedelta())
     stacked = len(facts.windows) > 1  # a window of windows has windows that began before it
@@ -71,7 +72,7 @@ def find_margins(
     return Margins(
         before if warm_up is None else warm_up,
         after if look_ahead is None else look_ahead,
-        "the size of the time windows" if facts.windows else "the pipeline is row-wise",
+        said + ("the size of the time windows" if facts.windows else "the pipeline is row-wise"),
     )
 
 
