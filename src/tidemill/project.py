@@ -28,7 +28,7 @@ from tidemill.runtime.registry import (
     open_registry,
 )
 from tidemill.runtime.reports.activity import Activity, Tell, telling, untold
-from tidemill.runtime.reports.overview import RunSummary, list_runs
+from tidemill.runtime.reports.overview import RunSummary, latest_run, list_runs
 from tidemill.runtime.reports.results import Progress, RunResult
 from tidemill.runtime.reports.status import read_status
 from tidemill.runtime.spark.settings import require_same_meaning
@@ -467,18 +467,18 @@ class Project:
 
     @property
     def review(self) -> ReviewDesk:
-        """Compare what runs wrote."""
+        """Compare what runs wrote, publish it, put it back."""
         from tidemill.review.desk import ReviewDesk
 
         return ReviewDesk(self.loaded, self.registry)
 
-    def late(self, pipeline_or_run: str, source: str | None = None) -> LateReport:
-        """The late rows of a run, or of a pipeline's latest run that has read rows."""
+    def late(self, pipeline_or_run: str | None = None, source: str | None = None) -> LateReport:
+        """The late rows of a run (the latest), or of a pipeline's latest one that has read rows."""
         from tidemill.runtime.reports.late import read_late
 
-        is_pipeline = pipeline_or_run in self.config.pipelines
-        run = None if is_pipeline else self.registry.named(pipeline_or_run)
-        return read_late(self.loaded, self.registry, run or pipeline_or_run, source)
+        name = pipeline_or_run or latest_run(self.registry)
+        run = None if name in self.config.pipelines else self.registry.named(name)
+        return read_late(self.loaded, self.registry, run or name, source)
 
     def state(
         self, run: str, operator: str | None = None, batch: int | None = None

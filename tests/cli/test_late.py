@@ -36,6 +36,7 @@ def test_the_report_counts_and_proposes(stage):
         f"marts.output__{RUN}__late",
     )
     assert (report.read, report.on_time, report.dead, report.late) == (203, 190, 3, 10)
+    assert stage.project.late() == report  # the latest run
     (plays,) = report.sources
     assert plays.reasons == {"future": 1, "late": 9}
     # 199 rows that a lateness decides about; 99 % are 198 of them, so one may be lost

@@ -9,6 +9,8 @@ import pytest
 from rich.console import Console
 
 from tests.cli.stage import Stage
+from tests.manifests import change
+from tidemill.cli.driving import announce
 from tidemill.cli.runview import show_runs
 from tidemill.errors import RequestError, RunError
 from tidemill.runfolder.control import update_control
@@ -153,3 +155,12 @@ def test_a_narrow_terminal_cuts_no_id(stage, monkeypatch, capsys, width, has_tab
     assert all(run in shown for run in (FIRST, SECOND, THIRD))
     assert ("marts.output__RUN" in shown) is has_table
     assert "…" not in shown
+
+
+def test_a_start_says_what_its_plan_warns_of(stage, capsys):
+    """Also one that comes later, under the same name: the manifest has it."""
+    manifest = stage.project._folder(stage.project.registry.runs()[0].run).read_manifest()
+    announce(stage.project, change(manifest, risks=("the table is joined as it is now",)), False)
+    told = capsys.readouterr()
+    assert told.out == f"run {manifest.run}\n"
+    assert told.err == "risk: the table is joined as it is now\n"

@@ -125,7 +125,8 @@ runs_argument = click.argument(
 )
 pipeline_or_run_argument = click.argument(
     "name",
-    metavar="PIPELINE|RUN",
+    required=False,
+    metavar="[PIPELINE|RUN]",
     shell_complete=completed(lambda project: [*pipeline_names(project), *run_names(project)]),
 )
 

@@ -131,8 +131,9 @@ def show_result(result: RunResult, out: Console | None = None) -> None:
     totals = result.totals
     is_well = not (result.broken or result.warnings)
     color = STATES.get(result.state, "white") if is_well else "red"
-    state = str(result.state) if is_well else f"{result.state}, NOT as expected"
+    state = str(result.state)
     state += " already, nothing was done" if result.already_finished else ""
+    state += "" if is_well else ", NOT as expected"
     named = "" if result.name is None else f" ({result.name})"
     head = f"[{color}]{state}[/]  run {result.run}{named}  {result.pipeline}"
     out.print("  ".join(part for part in (head, how_far(result), pace(result)) if part))

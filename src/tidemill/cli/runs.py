@@ -130,15 +130,16 @@ def rewind(run: str, batch: int | None, config: Path, as_json: bool) -> None:
 @pipeline_or_run_argument
 @click.option("--source", metavar="NAME", help="Only the late rows of this source.")
 @common
-def late(name: str, source: str | None, config: Path, as_json: bool) -> None:
+def late(name: str | None, source: str | None, config: Path, as_json: bool) -> None:
     r"""Show the late rows of a run: how many, how late, and which lateness would have kept them.
 
-    For a pipeline, its latest run that has read rows is shown. A row is late if its delay (ingest
-    time minus event time) is longer than its source's lateness. The bars count late rows by delay;
-    the percentage beside a bar is the share of all rows read that would be on time with a lateness
-    of the bar's upper end.
+    Without a name the latest run is shown, and for a pipeline its latest run that has read rows. A
+    row is late if its delay (ingest time minus event time) is longer than its source's lateness.
+    The bars count late rows by delay; the percentage beside a bar is the share of all rows read
+    that would be on time with a lateness of the bar's upper end.
 
     \b
+    tidemill late
     tidemill late plays_per_show
     tidemill late 20260101_120000_ab12 --source plays --json
     """

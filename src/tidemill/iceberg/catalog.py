@@ -131,6 +131,8 @@ def _hint(catalog: Catalog, name: str) -> str:
     if known:
         return nearest(name, known)
     others = {".".join(found) for found in catalog.list_namespaces()} - {namespace}
+    if not others:
+        return "the catalog has no tables yet: a run makes those that it writes"
     return f"{namespace!r} has no tables; {nearest(namespace, others)}"
 
 

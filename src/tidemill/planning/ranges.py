@@ -37,6 +37,7 @@ def find_margins(
     is computed (`planning.code.support`); where nothing follows, a PlanError asks the user.
     """
     is_given = warm_up is not None and look_ahead is not None
+    said = "" if warm_up is None and look_ahead is None else "one as given, else "
     found, unproved = Margin(), list[str]()
     for output, column in time_columns:
         if column is not None and column in facts.margins.get(output, {}):
@@ -61,7 +62,7 @@ def find_margins(
     return Margins(
         found.before if warm_up is None else warm_up,
         found.after if look_ahead is None else look_ahead,
-        "as given" if is_given else _reason(facts, found),
+        "as given" if is_given else said + _reason(facts, found),
         () if unproved else tuple(need for need in found.needs if need.before or need.after),
         None if unproved else (found.before, found.after),
     )

@@ -100,7 +100,10 @@ class RowWatch:
             (self._folder.files / JUDGED_ROWS).write(dump_json(_Kept(self._judged), indent=1))
         except Exception as error:  # whatever a catalog or a database may raise: the run goes on
             self._not_before = time.monotonic() + _RETRY
-            _LOG.warning("expectations: rows cannot be read now, and are judged later: %s", error)
+            _LOG.warning(
+                "expectations: rows cannot be read now, and are judged later: %s",
+                self._loaded.redact(str(error)),
+            )
         else:
             self._not_before = time.monotonic() + _REST * (time.monotonic() - began)
 
