@@ -1,9 +1,10 @@
 """``make torture``: kill drivers at random moments with new seeds; report in docs/reliability.md.
 
 ``python -m tests.torture [--kills N] [--folds N] [--seams N] [--faults N|A-B|all]
-[--publishes N] [--seed S]``: the seed is printed, so a failure can be repeated. A campaign of 0 is left out, and its section stays as
-it is. Of the combinations of faults N are drawn by the seed, or those with the numbers A to B (or
-several such ranges, with commas), or all; the lines of the others stay as they are.
+[--publishes N] [--seed S]``: the seed is printed, so a failure can be repeated. A campaign of 0 is
+left out, and its section stays as it is. Of the combinations of faults N are drawn by the seed, or
+those with the numbers A to B (or several such ranges, with commas), or all; the lines of the others
+stay as they are.
 """
 
 import argparse
