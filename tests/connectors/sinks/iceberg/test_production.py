@@ -395,3 +395,21 @@ def test_credentials_of_one_table_do_not_open_files_of_another(plain, monkeypatc
     assert (change.counts.taken, change.counts.copied) == (0, 2)
     assert plain.production.revert(plain.asked()).counts.taken == 1, "its own files"
     assert plain.rows() == flat(OLD)
+
+
+def test_a_snapshot_that_is_expired_while_files_are_cleared_away_is_no_error(plain, monkeypatch):
+    """The rows are in then: the call must say so."""
+    Path(plain.asked().journal).write_text("file:///nowhere/left.parquet\n")
+    left = [2]
+    real = range_rows.named_files
+
+    def names(table):
+        if left[0]:
+            left[0] -= 1
+            raise FileNotFoundError("a manifest")
+        return real(table)
+
+    monkeypatch.setattr(range_rows, "named_files", names)
+    plain.production.publish(plain.asked())
+    assert inside(plain.rows()) == flat(NEW)
+    assert not Path(plain.asked().journal).exists()
