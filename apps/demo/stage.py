@@ -19,7 +19,7 @@ from tidemill.project import Project
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 STEPS = 8
-_PATIENCE = 240
+_PATIENCE = 600
 
 out = Console(highlight=False, soft_wrap=True)
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from tests.review.stage import LIVE, PRODUCTION, RUN, SHADOW, Review, at
 from tidemill.runtime.registry import BatchRecord
-from tidemill.types import MILLISECOND, to_micros
+from tidemill.types import to_micros
 
 PAGE = (Path(__file__).parents[2] / "docs" / "review.md").read_text("utf-8")
 SCHEMA = pa.schema(
@@ -30,15 +30,16 @@ def test_every_block_runs(tmp_path: Path) -> None:
     review.write(review.run(RUN, SHADOW, hours=1), rows)
     review.write(review.run(LIVE, PRODUCTION, ends=False), wrong, at(24 * 60))
     beyond = to_micros(at(24 * 60))
-    batch = BatchRecord(0, beyond, beyond // MILLISECOND, 0, 0, 0, 0, 0, 0.0)
+    batch = BatchRecord(0, beyond, beyond // 1_000, 1, 0, 0, 1, 0, 0.0)
     review.project.registry.record_batch(LIVE, batch)
     for bash in blocks("bash"):
         for line in bash.splitlines():
-            words = [RUN if word == "fix" else word for word in shlex.split(line)[1:]]
+            names = {"fix": RUN, "marts.plays": PRODUCTION}
+            words = [names.get(word, word) for word in shlex.split(line)[1:]]
             if words[0] == "backfill":
                 continue  # it has run
             done = review.cli(*words)
             assert done.code == 0, (line, done.out, done.err)
     assert (tmp_path / "review.html").exists()
-    (code,) = blocks("python")
+    code = "\n".join(blocks("python"))
     exec(code.replace('"fix"', repr(RUN)), {"project": review.project})

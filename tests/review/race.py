@@ -45,6 +45,8 @@ _FORKS = multiprocessing.get_context("forkserver")
 _FORKS.set_forkserver_preload(_LOADED)
 _LIVE_COMMITS = 8
 _COMPACTIONS = 3
+_PATIENCE = 300
+"""Seconds: many such races may share a machine."""
 STEPS = (
     *("load", "look", "plan", "there", "write", "note", "written", "stage", "tags"),
     *("commit", "landed", "waste", "discard", "settle", "end"),
@@ -192,7 +194,7 @@ class Race:
             self._carry_out(yard, action, seen, steps, must)
             assert inside(_steady(yard)) == must.now(action), f"{action} came back without effect"
         for each in beside:
-            each.join(60)
+            each.join(_PATIENCE)
             assert each.exitcode == 0, f"another process ended with {each.exitcode}"
         self._check_end(yard, must, actions)
         return f"{', '.join(actions)}; killed at {', '.join(self.kills) or 'no step'}"
@@ -209,7 +211,7 @@ class Race:
         for step in steps:
             process = _FORKS.Process(target=reviewer, args=(self.folder, action, seen, step))
             process.start()
-            process.join(60)
+            process.join(_PATIENCE)
             assert process.exitcode in (0, -signal.SIGKILL), f"{action} ended: {process.exitcode}"
             if process.exitcode:
                 self.kills.append(step)

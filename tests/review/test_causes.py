@@ -41,6 +41,7 @@ def test_late_dead_and_clock_by_the_rows_that_only_one_run_put_aside(tmp_path):
         aside(205, 1, reason="clock"),
         aside(400, 2), aside(410, 1), aside(399.9, 1),
         aside(505, 1),  # late in both: it explains nothing
+        aside(502, 2, ingest_time=at(1_500)),  # the backfill has not read it: nor has it counted it
     ]  # fmt: skip
     dead = aside(300, 2, event_time=None, reason="no event time", ingest_time=at(312))
     found = causes(

@@ -16,7 +16,7 @@ from tests.connectors.sinks.iceberg.range_yard import (
     outside,
 )
 from tidemill.archive.rewriting import ReplaceFiles
-from tidemill.connectors.sinks.iceberg import range_rows
+from tidemill.connectors.sinks.iceberg import dropping, production, range_rows, range_swap
 from tidemill.connectors.sinks.iceberg.production import IcebergProduction
 from tidemill.connectors.sinks.replacing import Action
 from tidemill.connectors.sinks.writing import write_files
@@ -355,3 +355,61 @@ def test_a_tagged_state_outlives_the_run_s_own_tidying(plain):
     plain.production.revert(asked)
     assert inside(plain.rows()) == inside(flat(OLD))
     plain.require_sound()
+
+
+@pytest.mark.parametrize("calls", range(3))
+def test_a_drop_that_is_killed_is_finished_by_the_next(plain, monkeypatch, calls):
+    plain.put(SHADOW, [(70, 15.0, "new")], run=RUN)
+    plain.production.publish(plain.asked())
+    rows, left = plain.rows(), [calls]
+    real = dropping.delete_files
+
+    def delete(io, files):
+        if not left[0]:
+            raise KeyboardInterrupt
+        left[0] -= 1
+        return real(io, files)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(dropping, "delete_files", delete)
+        with pytest.raises(KeyboardInterrupt):
+            plain.production.drop_shadow(RUN)
+    plain.production.drop_shadow(RUN)
+    assert plain.rows() == rows and not plain.catalog.table_exists(SHADOW)
+    plain.require_sound()
+
+
+def test_a_clock_that_was_set_back_does_not_hide_the_last_change(plain, monkeypatch):
+    plain.production.publish(plain.asked())
+    real = production.time.time_ns
+    monkeypatch.setattr(production.time, "time_ns", lambda: real() - 10**15)
+    plain.production.revert(plain.asked())
+    assert plain.rows() == flat(OLD)
+    assert plain.production.publish(plain.asked()).number == 3
+    assert inside(plain.rows()) == flat(NEW)
+
+
+def test_credentials_of_one_table_do_not_open_files_of_another(plain, monkeypatch):
+    monkeypatch.setattr(range_swap.Vending, "of", lambda table: "handed out by table")
+    change = plain.production.publish(plain.asked())
+    assert (change.counts.taken, change.counts.copied) == (0, 2)
+    assert plain.production.revert(plain.asked()).counts.taken == 1, "its own files"
+    assert plain.rows() == flat(OLD)
+
+
+def test_a_snapshot_that_is_expired_while_files_are_cleared_away_is_no_error(plain, monkeypatch):
+    """The rows are in then: the call must say so."""
+    Path(plain.asked().journal).write_text("file:///nowhere/left.parquet\n")
+    left = [2]
+    real = range_rows.named_files
+
+    def names(table):
+        if left[0]:
+            left[0] -= 1
+            raise FileNotFoundError("a manifest")
+        return real(table)
+
+    monkeypatch.setattr(range_rows, "named_files", names)
+    plain.production.publish(plain.asked())
+    assert inside(plain.rows()) == flat(NEW)
+    assert not Path(plain.asked().journal).exists()

@@ -25,13 +25,14 @@ _KEPT = 20
 def read_changes(properties: Mapping[str, str], run: str | None = None) -> list[Change]:
     """The changes of one run, or of all, the oldest first."""
     keys = [f"{_PREFIX}{run}"] if run is not None else sorted(properties)
+    # a run's own stand in the order in which they were made, whatever the clocks said
     found = [
         load_json(Change, json.dumps(each))
         for key in keys
         if key.startswith(_PREFIX) and key in properties
         for each in json.loads(properties[key])
     ]
-    return sorted(found, key=lambda change: (change.at, change.run, change.number))
+    return found if run is not None else sorted(found, key=lambda change: change.at)
 
 
 def published_in(properties: Mapping[str, str]) -> dict[str, tuple[int, int]]:

@@ -45,7 +45,7 @@ from tidemill.connectors.sinks.replacing import (
     Production,
     Replacement,
 )
-from tidemill.errors import SinkError
+from tidemill.errors import SinkError, TidemillError
 from tidemill.iceberg.catalog import find_table, set_tag, unset_tags
 from tidemill.iceberg.transaction import SteadyTransaction, attempts, try_commit
 
@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from tidemill.connectors.sinks.contract import LastCommit
 
 _TRIES = 60
+_SETTLING = 5
 
 
 @dataclass
@@ -286,7 +287,13 @@ class IcebergProduction(Production):
         """Delete what was written in vain, also by calls that were killed."""
         is_ours = change.token == attempt.token
         attempt.rewriter.discard(table.io, attempt.files if is_ours else ())
-        attempt.rewriter.settle(table)
+        with contextlib.suppress(TidemillError, OSError):  # the change is in, the rest can wait
+            for _ in attempts(_SETTLING):
+                try:
+                    attempt.rewriter.settle(table)
+                    break
+                except FileNotFoundError:  # a snapshot was expired while it was read
+                    table = self._load()
         return change
 
     def _begin(

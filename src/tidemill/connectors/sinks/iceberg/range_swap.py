@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -13,6 +13,7 @@ from pyiceberg.table.update import AssertRefSnapshotId, SetSnapshotRefUpdate
 from pyiceberg.table.update.snapshot import _OverwriteFiles
 
 from tidemill.connectors.sinks.iceberg.columns import can_lend
+from tidemill.connectors.sinks.iceberg.credentials import Vending
 from tidemill.connectors.sinks.iceberg.range_files import Key, Part, Stretch, find_files, split
 from tidemill.connectors.sinks.replacing import Counts
 from tidemill.errors import SinkError
@@ -78,13 +79,24 @@ def find_swap(table: Table, source: Source, stretch: Stretch) -> Swap:
     new = find_files(source.table, source.snapshot, stretch)
     leaving = split(table, _without(now, new), stretch)
     coming = [part for part in split(source.table, _without(new, now), stretch) if part.inside]
-    lends, known = can_lend(source.table.metadata, table.metadata), {path for path, _ in now}
-    lent = frozenset(
-        part.path
-        for part in coming
-        if lends(part.task.file) and not (part.straddles or part.task.delete_files)
-    )
-    return Swap(tuple(leaving), tuple(coming), lent - known)
+    return Swap(tuple(leaving), tuple(coming), _lent(table, source, coming) - set(_paths(now)))
+
+
+def _lent(table: Table, source: Source, coming: Iterable[Part]) -> frozenset[str]:
+    """The paths of the files that may come in as they are.
+
+    A catalog that hands out credentials by table lets readers of this one see no files of another.
+    """
+    is_same = source.table.metadata.table_uuid == table.metadata.table_uuid
+    if not is_same and Vending.of(table) is not None:
+        return frozenset()
+    lends = can_lend(source.table.metadata, table.metadata)
+    whole = (part for part in coming if not (part.straddles or part.task.delete_files))
+    return frozenset(part.path for part in whole if lends(part.task.file))
+
+
+def _paths(files: Iterable[Key]) -> Iterator[str]:
+    return (path for path, _ in files)
 
 
 def _without(one: _Files, other: _Files) -> list[FileScanTask]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from tidemill.archive.progress import name_of, read_progress
 from tidemill.connectors.archives.opening import archive_of
 from tidemill.connectors.sinks.contract import LastCommit, Sink, SinkRun, View, arrow_schema
-from tidemill.connectors.sinks.iceberg.changes import published_in
+from tidemill.connectors.sinks.iceberg.changes import published_in, tags_of
 from tidemill.connectors.sinks.iceberg.commit import Known, commit_files
 from tidemill.connectors.sinks.iceberg.dropping import drop_table, uses_files_of
 from tidemill.connectors.sinks.iceberg.filled import spans_with_files, unit_of
@@ -25,7 +25,7 @@ from tidemill.connectors.sinks.replacing import place_beside
 from tidemill.connectors.sinks.stamp import read_stamps
 from tidemill.connectors.sinks.writing import Target, write_files
 from tidemill.errors import PlanError, RunError, SinkError
-from tidemill.iceberg.catalog import find_table
+from tidemill.iceberg.catalog import find_table, unset_tags
 from tidemill.planning.gaps import Unit
 from tidemill.rows.verdict import SIDE_SCHEMA
 
@@ -190,7 +190,11 @@ class IcebergTable(Sink):
         return IcebergProduction(self.run.catalog, place, self.place, self.pin.time, waste)
 
     def drop(self) -> None:
-        """Delete the table with its files, and the list of those that were to be deleted later."""
+        """Delete the table with its files, its tags on production, and the list of waste."""
+        beside = place_beside(self.place, self.run.run)
+        production = None if beside is None else find_table(self.run.catalog, beside)
+        if production is not None:
+            unset_tags(production, tags_of(self.run.run))
         drop_table(self.run.catalog, self.place)
         keep = self.run.loaded.config.keep_snapshots
         book = Wastebook.of(self.run.loaded.home, self.place, self.run.run, keep)
