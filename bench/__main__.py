@@ -309,20 +309,23 @@ def compare_speed(rows: int, repeats: int) -> list[str]:
         "## Compare",
         "",
         f"{rows:,} rows on each side, 40 files, five columns, {repeats} repeats, medians. Rows/s "
-        "count both sides. Memory: the peak of the whole process, without Spark.",
+        "count both sides. CPU: seconds of both cores together. Memory: the peak of the whole "
+        "process, without Spark.",
         "",
-        "| | rows | seconds | rows/s (target ≥ 1,000,000) | memory |",
-        "|---|---|---|---|---|",
+        "| | rows | seconds | rows/s (target ≥ 1,000,000) | CPU | memory |",
+        "|---|---|---|---|---|---|",
     ]
     for key, told in COMPARED.items():
         found = []
         for number in range(repeats):
             print(f"compare {number + 1}/{repeats}: {told}", flush=True)
             found.append(run("bench.compare", str(rows), key))
-        seconds, peak = (statistics.median(each[k] for each in found) for k in ("seconds", "peak"))
+        seconds, cpu, peak = (
+            statistics.median(each[k] for each in found) for k in ("seconds", "cpu", "peak")
+        )
         both = found[0]["rows"]
         lines.append(
-            f"| {told} | {both:,} | {seconds:.1f} | **{both / seconds:,.0f}** | "
+            f"| {told} | {both:,} | {seconds:.1f} | **{both / seconds:,.0f}** | {cpu:.1f} s | "
             f"{peak / 2**20:,.0f} MiB |"
         )
     return lines

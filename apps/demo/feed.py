@@ -1,20 +1,24 @@
 """Plays of shows as they arrive in a table: the last hours at once, then every second more.
 
+Each commit says how far the table is complete, as `tidemill archive run` says it of a log.
+
 ``python -m apps.demo.feed FOLDER --rate 40`` goes on until it is told to end (SIGTERM).
 """
 
 import argparse
 import signal
 import time
+from contextlib import suppress
 from datetime import datetime, timedelta
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 from pyiceberg.catalog import Catalog
-from pyiceberg.table import Table
+from pyiceberg.exceptions import CommitFailedException
 
 import tidemill
+from tidemill.archive.progress import ArchiveProgress, read_progress, to_summary
 from tidemill.connectors.sinks.iceberg.tables import ensure_table
 from tidemill.iceberg.catalog import open_catalog
 from tidemill.types import SECOND, to_micros
@@ -57,38 +61,43 @@ def rows_between(first: int, last: int, rows: int, offset: int, seed: int) -> pa
     )
 
 
-def open_table(catalog: Catalog) -> Table:
-    """The table, made if it is missing."""
-    return ensure_table(catalog, TABLE, SCHEMA, None, "none")
+def append(catalog: Catalog, rows: pa.Table, until: int) -> None:
+    """Commit rows that complete the table up to a time (µs); a run that sets tags may be first."""
+    progress = ArchiveProgress(rows["log_offset"][-1].as_py() + 1, until)
+    while True:
+        table = ensure_table(catalog, TABLE, SCHEMA, None, "none")
+        with suppress(CommitFailedException):
+            table.append(rows, snapshot_properties=to_summary({0: progress}))
+            return
 
 
 def write_past(catalog: Catalog, begin: datetime, end: datetime, rate: int) -> int:
     """The rows of a stretch that is over, a file for every hour; returns how many."""
-    table, offset = open_table(catalog), 0
+    offset = 0
     while begin < end:
         until = min(begin + _AT_ONCE, end)
         rows = int((until - begin).total_seconds() * rate)
-        table.append(rows_between(to_micros(begin), to_micros(until), rows, offset, offset))
+        made = rows_between(to_micros(begin), to_micros(until), rows, offset, offset)
+        append(catalog, made, to_micros(until))
         begin, offset = until, offset + rows
     return offset
 
 
 def follow(catalog: Catalog, rate: int) -> None:
     """Every second the rows that have come since."""
-    table = open_table(catalog)
-    offset, is_over = int(table.scan().count()), False
+    known = read_progress(catalog.load_table(TABLE).metadata)[0]
+    offset, last, is_over = known.next, known.frontier, False
 
     def end(*_: object) -> None:
         nonlocal is_over
         is_over = True
 
     signal.signal(signal.SIGTERM, end)
-    last = time.time_ns() // 1_000
     while not is_over:
         time.sleep(1)
         now = time.time_ns() // 1_000
         rows = max(1, (now - last) * rate // SECOND)
-        table.append(rows_between(last, now, rows, offset, offset))
+        append(catalog, rows_between(last, now, rows, offset, offset), now)
         last, offset = now, offset + rows
 
 

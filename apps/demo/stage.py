@@ -19,7 +19,7 @@ from tidemill.project import Project
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 STEPS = 8
-_PATIENCE = 240
+_PATIENCE = 600
 
 out = Console(highlight=False, soft_wrap=True)
 
@@ -95,10 +95,11 @@ class Stage:
         """Wait until something is so, as long as the process that brings it about lives."""
         deadline = time.monotonic() + _PATIENCE
         while not is_so():
-            if process.poll() is not None or time.monotonic() > deadline:
+            is_over = process.poll() is not None or time.monotonic() > deadline
+            if is_over and not is_so():
                 logs = "\n".join(path.read_text()[-3_000:] for path in self.folder.glob("*.log"))
                 raise DemoError(f"waited in vain for {what}\n{logs}")
-            time.sleep(0.5)
+            time.sleep(1)
 
 
 def end(process: subprocess.Popen) -> None:

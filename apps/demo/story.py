@@ -12,7 +12,7 @@ from apps.demo.stage import ROOT, DemoError, Stage, end, shown, step, tell
 
 from tidemill.iceberg.catalog import open_catalog
 from tidemill.runtime.registry import RunRecord
-from tidemill.types import show_instant
+from tidemill.types import EPOCH, from_micros, show_instant
 
 PIPELINE, PRODUCTION = "plays_per_show", "marts.plays_per_show"
 WINDOW = timedelta(seconds=10)
@@ -141,17 +141,18 @@ def _latest(stage: Stage) -> RunRecord:
 
 
 def _newest(stage: Stage) -> datetime:
-    """The last window in production; before the first one long ago."""
+    """The last window in production, by the metadata of its files; before the first long ago."""
     catalog = open_catalog(stage.project.loaded)
     if not catalog.table_exists(PRODUCTION):
-        return datetime.min.replace(tzinfo=UTC)
+        return EPOCH
     table = catalog.load_table(PRODUCTION)
-    if table.metadata.current_snapshot_id is None:
-        return datetime.min.replace(tzinfo=UTC)
-    recent = datetime.now(UTC) - timedelta(minutes=10)
-    rows = table.scan(f"window_start >= '{recent.isoformat()}'", selected_fields=("window_start",))
-    found = pl.from_arrow(rows.to_arrow())["window_start"].max()
-    return found if isinstance(found, datetime) else datetime.min.replace(tzinfo=UTC)
+    field = table.schema().find_field("window_start").field_id
+    recent = (datetime.now(UTC) - timedelta(minutes=10)).isoformat()
+    ends = [
+        int.from_bytes(task.file.upper_bounds[field], "little", signed=True)
+        for task in table.scan(f"window_start >= '{recent}'").plan_files()
+    ]
+    return from_micros(max(ends, default=0))
 
 
 def _read(stage: Stage, name: str) -> pl.DataFrame:

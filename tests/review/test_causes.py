@@ -41,6 +41,7 @@ def test_late_dead_and_clock_by_the_rows_that_only_one_run_put_aside(tmp_path):
         aside(205, 1, reason="clock"),
         aside(400, 2), aside(410, 1), aside(399.9, 1),
         aside(505, 1),  # late in both: it explains nothing
+        aside(502, 2, ingest_time=at(1_500)),  # the backfill has not read it: nor has it counted it
     ]  # fmt: skip
     dead = aside(300, 2, event_time=None, reason="no event time", ingest_time=at(312))
     found = causes(
@@ -113,6 +114,22 @@ def test_a_recovered_run_covers_what_the_lost_one_had_read(tmp_path):
 def test_code_that_is_not_known_is_no_cause(ours):
     assert not Writer("x", code=ours).has_other_code(Writer("y", code=""))
     assert Writer("x", code="a").has_other_code(Writer("y", code="b"))
+
+
+def test_what_was_published_last_is_what_is_there():
+    import polars as pl
+
+    from tidemill.review.comparing.judging import KIND, TWICE
+
+    live = Writer("live", (0, 100), "old", replaced=((10, 50), (40, 60)))
+    first = Writer("first", (10, 50), "older", replaced=((40, 60),))
+    last = Writer("last", (40, 60), "new")
+    times = pl.DataFrame({"t": [5, 10, 39, 40, 59, 60]}, schema={"t": pl.Int64})
+    rows = times.with_columns(pl.lit(0, pl.Int8).alias(KIND), pl.lit(False).alias(TWICE))
+    for code, told in (("new", "ooo..o"), ("old", ".oooo."), ("older", "o..ooo")):
+        known = Evidence(Writer("ours", None, code), (live, first, last))
+        found = explain(rows, known)["cause"].to_list()
+        assert "".join("o" if each == "other code" else "." for each in found) == told
 
 
 def test_nothing_to_explain():

@@ -2,12 +2,14 @@
 
 import json
 import math
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import pyarrow as pa
 import pytest
 import yaml
 
+from tests.manifests import change
 from tests.review.stage import LIVE, PRODUCTION, RUN, SHADOW, Review, at, row
 from tidemill.errors import PlanError, RequestError, RunError, SinkError
 from tidemill.iceberg.catalog import open_catalog
@@ -74,6 +76,13 @@ def test_what_was_found_is_kept_for_publishing(review):
     assert read_compared(folder) == ()
     review.compare(with_="marts.same")  # nobody has looked at production
     assert read_compared(folder) == ()
+
+
+def test_several_lines_are_one_in_python(review):
+    found = review.project.review.compare(RUN)
+    told = f"<Comparison pipeline: run {RUN}; match 69.230769 %; equal 9; different 1; "
+    assert repr(found) == told + "only here 2; only there 1>"
+    assert "69.230769 %" in found._repr_html_()
 
 
 def test_with_a_table_and_with_a_run(review):
@@ -212,6 +221,17 @@ def test_empty_sides_match_and_half_a_range_is_told(tmp_path):
     assert any(
         "the first row of the range is of 2026-01-01T00:30Z" in n for n in review.compare()["notes"]
     )
+
+
+def test_a_topic_is_not_read_back(tmp_path):
+    review = Review.make(tmp_path)
+    manifest = review.run(RUN, SHADOW)
+    topic = manifest.outputs.sinks["output"]
+    folder = review.project._folder(RUN)
+    sinks = {"output": replace(topic, kind="kafka", place="kafka:plays")}
+    (folder.path / "manifest.json").write_text(change(manifest, sinks=sinks).to_json())
+    found = review.cli("compare", RUN)
+    assert found.code == 1 and "kafka:plays are not read back" in found.err
 
 
 def test_an_unfinished_run_says_so(review):

@@ -36,7 +36,7 @@ ROWS = st.fixed_dictionaries(
         "at": st.sampled_from([T0 + timedelta(minutes=n) for n in range(3)]),
         "key": st.sampled_from([None, 1, 2]),
         "word": st.sampled_from([None, "", "a", 'a"\\']),
-        "near": st.none() | st.integers(-2, 2).map(lambda n: n / 5) | st.just(math.nan),
+        "near": st.none() | st.integers(-2, 2).map(lambda n: n / 8) | st.just(math.nan),
         "far": FLOATS,
         "money": st.sampled_from([None, Decimal("0.00"), Decimal("-1.50")]),
         "nested": st.sampled_from(
@@ -74,7 +74,7 @@ def twin(row):
         "nested": nested,
         "tags": None if tags is None else tags[::-1],
         "far": -far if far == 0 else far,
-        "near": near + 0.01 if near is not None and row["key"] == 1 else near,
+        "near": near + TOLERANCE if near is not None and row["key"] == 1 else near,
     }
 
 

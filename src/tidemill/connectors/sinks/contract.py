@@ -104,6 +104,7 @@ class View:
     scan: Callable[[Sequence[str], tuple[int, int] | None], Iterable[pa.RecordBatch]]
     state: int | None = None  # which one: a snapshot; None: there is none
     stamps: Mapping[str, BatchStamp] = field(default_factory=dict)  # by run
+    published: Mapping[str, tuple[int, int]] = field(default_factory=dict)  # ranges, the last last
 
 
 class Sink(ABC):

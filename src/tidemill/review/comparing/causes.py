@@ -52,6 +52,7 @@ class Writer:
     covers: tuple[int, int] | None = None  # µs: times whose input it has read wholly; None: unknown
     code: str = ""  # a digest; empty: not known
     lateness: Mapping[str, tuple[int, int]] | None = None  # and skew, by source
+    replaced: tuple[tuple[int, int], ...] = ()  # µs: ranges that others have published since
 
     def has_other_code(self, other: Writer) -> bool:
         """Whether it is known that the two ran different code."""
@@ -108,10 +109,13 @@ def explain(rows: pl.DataFrame, known: Evidence) -> pl.DataFrame:
 def _covered(writer: Writer) -> pl.Expr:
     import polars as pl
 
-    if writer.covers is None:
-        return pl.lit(True)
-    low, high = writer.covers
-    return ((pl.col(TIME) >= low) & (pl.col(TIME) < high)).fill_null(True)
+    def inside(span: tuple[int, int]) -> pl.Expr:
+        return (pl.col(TIME) >= span[0]) & (pl.col(TIME) < span[1])
+
+    found = pl.lit(True) if writer.covers is None else inside(writer.covers).fill_null(True)
+    for span in writer.replaced:
+        found &= ~inside(span).fill_null(False)
+    return found
 
 
 def _in_gap(known: Evidence) -> pl.Expr:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from tidemill.planning.cards import card, one_line
 from tidemill.review.comparing.rules import Rules
 from tidemill.review.comparing.summary import ColumnDifference, Sample, Summary, match_of
 from tidemill.runtime.reports.states import as_json
@@ -83,7 +84,7 @@ class OutputComparison:
         return sorted(self.summary.causes.items(), key=lambda each: (-each[1], each[0]))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Comparison:
     """How the outputs of a run differ from what they were compared with."""
 
@@ -91,6 +92,21 @@ class Comparison:
     pipeline: str
     outputs: tuple[OutputComparison, ...]
     notes: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        """One line."""
+        return one_line("Comparison", self.pipeline, self._facts())
+
+    def _repr_html_(self) -> str:
+        return card(f"{self.pipeline}, run {self.run}", self._facts())
+
+    def _facts(self) -> dict[str, str]:
+        sums = {name: 0 for name in ("equal", *KINDS)}
+        for each in self.outputs:
+            for name, rows in rows_json(each.summary).items():
+                sums[name] += rows
+        told = {name.replace("_", " "): f"{count:,}" for name, count in sums.items()}
+        return {"run": self.run, "match": f"{self.match:.6f} %", **told}
 
     @property
     def equal(self) -> int:

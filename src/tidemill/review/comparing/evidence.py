@@ -6,6 +6,7 @@ Reads manifests, stamps, and the tables of late and dead rows.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -15,6 +16,7 @@ from tidemill.review.comparing.causes import Aside, Cause, Evidence, Writer
 from tidemill.review.comparing.rules import TIME, Rules
 from tidemill.rows.verdict import CLOCK, SIDE_SCHEMA
 from tidemill.runtime.starts.naming import find_manifest
+from tidemill.types import FOREVER_MICROS
 
 if TYPE_CHECKING:
     import polars as pl
@@ -35,17 +37,32 @@ def gather(finder: SideFinder, sides: Sides, rules: Rules) -> Evidence:
     ours = finder.manifest
     reach = reach_of(ours)
     registry, home = finder.registry, finder.loaded.home
-    if sides.there.manifest is not None:
-        stamps = {sides.there.manifest.run: sides.there.view.stamps.get(sides.there.manifest.run)}
+    there, published = sides.there, sides.there.view.published
+    stamps: dict[str, BatchStamp | None] = {}
+    if there.manifest is not None:
+        stamps[there.manifest.run] = there.view.stamps.get(there.manifest.run)
     else:
-        stamps = {run: at for run, at in sides.there.view.stamps.items() if run != ours.run}
-    known = {run: find_manifest(home, run) for run in stamps}
+        stamps |= {run: at for run, at in there.view.stamps.items() if run != ours.run}
+    known = {run: find_manifest(home, run) for run in (*stamps, *published)}
+    spans = tuple(published.values())
     writers = tuple(
-        writer_of(run, stamps[run], known, reach, _frontier(registry, run, stamps[run]))
+        replace(
+            writer_of(run, stamps[run], known, reach, _frontier(registry, run, stamps[run])),
+            replaced=spans,
+        )
         for run in stamps
+    ) + tuple(
+        replace(_ours(manifest), covers=published[run], replaced=spans[number + 1 :])
+        for number, run in enumerate(published)
+        if (manifest := known[run]) is not None
     )
     others = [manifest for manifest in known.values() if manifest is not None]
-    aside, notes = _aside(finder, others, rules, sides.span)
+    ends = [_frontier(registry, run, at) for run, at in stamps.items()]
+    theirs = (
+        min((other.times.boundaries[0] for other in others), default=0),
+        max((end for end in ends if end is not None), default=FOREVER_MICROS),
+    )
+    aside, notes = _aside(finder, others, theirs, rules, sides.span)
     return Evidence(_ours(ours), writers, reach, aside, notes)
 
 
@@ -135,10 +152,18 @@ def _covers(
 
 
 def _aside(
-    finder: SideFinder, others: Iterable[Manifest], rules: Rules, span: tuple[int, int] | None
+    finder: SideFinder,
+    others: Iterable[Manifest],
+    theirs_read: tuple[int, int],
+    rules: Rules,
+    span: tuple[int, int] | None,
 ) -> tuple[tuple[Aside, ...], tuple[str, ...]]:
-    """The input rows that went aside on one side only, by cause and source."""
+    """The input rows that went aside on one side only, by cause and source.
+
+    What the other side has not read at all is no difference: neither of the two has counted it.
+    """
     ours = finder.manifest
+    read_by = (theirs_read, (ours.times.boundaries[0], ours.times.boundaries[-1]))
     run, reach = finder.run_of(ours), reach_of(ours)
     found: list[Aside] = []
     notes: list[str] = []
@@ -154,8 +179,10 @@ def _aside(
         read = [_read(run, names, dead, window) for names in (mine, theirs)]
         if any(len(frame) >= _HELD for frame in read):
             notes.append(f"causes are looked for among {_HELD:,} late or dead rows of each side")
-        for frame in one_sided(*read):
-            found.extend(_by_source(frame, dead, rules, lateness))
+        for number, frames in enumerate(one_sided(*read)):
+            for frame in frames:
+                kept = frame.filter(_ingested_in(read_by[number]))
+                found.extend(_by_source(kept, dead, rules, lateness))
     order = [Cause.CLOCK, Cause.DEAD, Cause.LATE]
     return tuple(sorted(found, key=lambda each: order.index(each.cause))), tuple(notes)
 
@@ -190,20 +217,28 @@ def _batches(run: SinkRun, names: Iterable[str]) -> Iterator[pa.RecordBatch]:
         yield from SideTable(run, name).scan(SIDE_SCHEMA.names, None)
 
 
-def one_sided(ours: pl.DataFrame, theirs: pl.DataFrame) -> list[pl.DataFrame]:
-    """The rows that went aside on one side and not on the other.
+def _ingested_in(span: tuple[int, int]) -> pl.Expr:
+    import polars as pl
+
+    at = pl.col("ingest_time").dt.epoch("us")
+    return (at >= span[0]) & (at < span[1])
+
+
+def one_sided(ours: pl.DataFrame, theirs: pl.DataFrame) -> list[list[pl.DataFrame]]:
+    """The rows that went aside here and not there, and those that did there and not here.
 
     A row is known again by its position in the log, or by all that it has, if that is not known.
     """
     import polars as pl
 
-    found = []
+    found: list[list[pl.DataFrame]] = []
     for one, other in ((ours, theirs), (theirs, ours)):
+        found.append([])
         is_placed = pl.col("partition").is_not_null() & pl.col("offset").is_not_null()
         for chosen, by in ((is_placed, _POSITION), (~is_placed, _CONTENT)):
             left, right = one.filter(chosen), other.filter(chosen)
             if left.height:
-                found.append(left.join(right, on=by, how="anti", nulls_equal=True))
+                found[-1].append(left.join(right, on=by, how="anti", nulls_equal=True))
     return found
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tidemill.config.sink import SINKS
-from tidemill.connectors.sinks.contract import Sink, SinkRun, View, open_sinks
+from tidemill.connectors.sinks.contract import Sink, SinkRun, View
 from tidemill.errors import ConfigError, PlanError, RunError, SinkError, nearest
 from tidemill.iceberg.catalog import open_catalog
 from tidemill.runfolder.folder import RunFolder
@@ -55,24 +55,25 @@ class SideFinder:
     def find(self, other: str | None, outputs: Sequence[str]) -> Iterator[Sides]:
         """Both sides of each output; ``other`` is a table or a run, None is production."""
         run = self.run_of(self.manifest)
-        sinks = open_sinks(run)
+        pins = self.manifest.outputs.sinks
         for name in outputs:
-            if name not in sinks:
+            if name not in pins:
                 raise PlanError(
                     f"the run {self.manifest.run} has no output {name!r}",
-                    fix=nearest(name, sinks),
+                    fix=nearest(name, pins),
                     output=name,
                 )
         theirs = None if other is None else self._find_run(other)
-        names = list(outputs) or self._readable(sinks)
+        names = list(outputs) or self._readable()
         if other is not None and theirs is None and len(names) > 1:
             raise PlanError(
                 f"the run {self.manifest.run} has {len(names)} outputs, and --with names one table",
                 fix="choose one with --output: " + ", ".join(names),
             )
         for name in names:
-            pin = self.manifest.outputs.sinks[name]
-            here = Side(pin.place, self._view_here(sinks[name], pin), self.manifest)
+            pin = pins[name]
+            sink = SINKS.find(pin.kind).open(run, name, pin)
+            here = Side(pin.place, self._view_here(sink, pin), self.manifest)
             there = self._there(run, name, pin, other, theirs)
             span, notes = self._span(theirs)
             yield Sides(name, pin, here, there, span, other is None, notes)
@@ -82,10 +83,10 @@ class SideFinder:
         folder = RunFolder.of(self.loaded.home, manifest.run)
         return SinkRun(self.loaded, open_catalog(self.loaded), manifest, folder.path)
 
-    def _readable(self, sinks: dict[str, Sink]) -> list[str]:
+    def _readable(self) -> list[str]:
         """All outputs that can be read back; one of them at least."""
         pins = self.manifest.outputs.sinks
-        found = [name for name in sinks if SINKS.find(pins[name].kind).is_readable]
+        found = [name for name, pin in pins.items() if SINKS.find(pin.kind).is_readable]
         if not found:
             first = next(iter(pins.values()))
             raise SinkError(

@@ -148,8 +148,13 @@ def test_rows_are_read_back_by_their_time(stage):
         ]
     )
     rows = [(n, n * 10, Decimal(n) / 4, ["a", None]) for n in range(5)]
+    assert stage.sink(shape=shape, time="at").view() is None
     sink = stage.ready(shape=shape, time="at")
     sink.commit(stamp(0), write(sink, table(*rows, schema=schema)))
+    view = sink.view()
+    assert view.columns.names == schema.names and view.columns.field("tags").type == pa.string()
+    assert sum(len(batch) for batch in view.scan(["id"], (10, 30))) == 2
+    assert (view.state, set(view.stamps)) == (None, {"r1"})
     found = [
         row for batch in sink.scan(["id", "price", "tags"], (10, 30)) for row in batch.to_pylist()
     ]

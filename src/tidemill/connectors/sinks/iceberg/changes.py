@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from tidemill.connectors.sinks.replacing import Change
+from tidemill.connectors.sinks.replacing import Action, Change
 from tidemill.jsonvalue import load_json
 
 if TYPE_CHECKING:
@@ -33,6 +33,19 @@ def read_changes(properties: Mapping[str, str], run: str | None = None) -> list[
         for each in json.loads(properties[key])
     ]
     return found if run is not None else sorted(found, key=lambda change: change.at)
+
+
+def published_in(properties: Mapping[str, str]) -> dict[str, tuple[int, int]]:
+    """The ranges (µs) that runs have published and that were not put back, the latest at the end.
+
+    A publish that was followed by one over the same range is named too: the later one counts.
+    """
+    found: dict[str, tuple[int, int]] = {}
+    for change in read_changes(properties):
+        found.pop(change.run, None)
+        if change.action is Action.PUBLISH:
+            found[change.run] = change.span
+    return found
 
 
 def with_change(metadata: TableMetadata, change: Change) -> dict[str, str]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from tidemill.archive.progress import name_of, read_progress
 from tidemill.connectors.archives.opening import archive_of
 from tidemill.connectors.sinks.contract import LastCommit, Sink, SinkRun, View, arrow_schema
-from tidemill.connectors.sinks.iceberg.changes import tags_of
+from tidemill.connectors.sinks.iceberg.changes import published_in, tags_of
 from tidemill.connectors.sinks.iceberg.commit import Known, commit_files
 from tidemill.connectors.sinks.iceberg.dropping import drop_table, uses_files_of
 from tidemill.connectors.sinks.iceberg.section import table_pin
@@ -128,6 +128,7 @@ class IcebergTable(Sink):
             partial(scan_table, table, self.pin.time),
             table.metadata.current_snapshot_id,
             read_stamps(table.metadata.properties),
+            published_in(table.metadata.properties),
         )
 
     def read(self) -> pa.Table:
