@@ -25,11 +25,11 @@ def static_join(plays):
     return row_wise(plays.join(names, "key"), "name")
 
 
-def bounded_join(plays):
+def open_join(plays):
     left = plays.select("key", F.col("event_ts").alias("t"))
     right = plays.select(F.col("key").alias("k"), F.col("event_ts").alias("u"))
-    within = F.expr("key = k and u between t - interval 1 minute and t")
-    return left.join(right, within).select("t", "key", "u")
+    after = F.expr("key = k and u >= t")
+    return left.join(right, after).select("t", "key", "u")
 
 
 def sessions(plays):
@@ -159,8 +159,17 @@ LINES = {
     "by_window(plays, F.count_distinct('amount'))": 0,
 }
 MARGINS = {
-    "sessions(plays)": "session_window, output.t (not an event time or a window's start or end)",
-    "bounded_join(plays)": "join",
+    "sessions(plays)": (
+        "session_window",
+        "use tidemill.sessions(key=…, gap=…, max_length=…) in place of session_window: its "
+        "sessions have a longest length",
+    ),
+    "open_join(plays)": (
+        "join (its condition does not say how far after the time of one side that of the other may "
+        "lie)",
+        "bound the join in event time on both sides, such as a.ts between b.ts - interval 1 hour "
+        "and b.ts",
+    ),
 }
 OTHERS = ("row_wise(plays.where(F.col('event_ts') > datetime.now()))",)
 
@@ -236,10 +245,11 @@ def test_code_that_reads_the_clock_is_refused_when_it_is_planned(workshop: Shop)
 @pytest.mark.parametrize("made", MARGINS)
 def test_what_reaches_over_the_range_must_say_how_far(workshop: Shop, made):
     _, found = plan_of(workshop, made)
+    unknown, advice = MARGINS[made]
     found.refuses(
-        f"how much input [from, to) needs is not known for: {MARGINS[made]}\n"
+        f"how much input [from, to) needs is not known for: {unknown}\n"
         "  fix: say warm_up: and look_ahead: in the pipeline's YAML (or --warm-up and "
-        "--look-ahead); 0 means none"
+        f"--look-ahead); 0 means none; or {advice}"
     )
 
 
