@@ -33,11 +33,11 @@ def static_join(plays):
     return row_wise(plays.join(names, "key"), "name")
 
 
-def bounded_join(plays):
+def open_join(plays):
     left = plays.select("key", F.col("event_ts").alias("t"))
     right = plays.select(F.col("key").alias("k"), F.col("event_ts").alias("u"))
-    within = F.expr("key = k and u between t - interval 1 minute and t")
-    return left.join(right, within).select("t", "key", "u")
+    after = F.expr("key = k and u >= t")
+    return left.join(right, after).select("t", "key", "u")
 
 
 def sessions(plays):

@@ -19,7 +19,6 @@ from tidemill.planning.code.tree import Tree, build_tree
 
 _LESS = ("LessThan", "LessThanOrEqual")
 _GREATER = ("GreaterThan", "GreaterThanOrEqual")
-_EQUAL = ("EqualTo", "EqualNullSafe")
 
 
 def compared(condition: Tree, values: Values) -> Iterator[tuple[Place, Place]]:
@@ -36,7 +35,7 @@ def compared(condition: Tree, values: Values) -> Iterator[tuple[Place, Place]]:
         yield from _ordered(sides[0], sides[1], values)
     elif kind in _GREATER:
         yield from _ordered(sides[1], sides[0], values)
-    elif kind in _EQUAL:
+    elif kind == "EqualTo":
         yield from _equal(sides, values)
 
 

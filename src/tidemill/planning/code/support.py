@@ -7,7 +7,7 @@ output column: an output row with the time *t* has its support in ``[t - before,
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import reduce
 from operator import or_
@@ -38,12 +38,15 @@ _ENDS = {"Max": "last", "Min": "first"}
 class Support:
     """What is known of a node's rows: where their times lie, and the margin around each root.
 
-    ``apart`` has the most by which the second root of a pair can lie after the first one.
+    ``apart`` has the most by which the second root of a pair can lie after the first one. ``held``
+    is by how much the watermark that an operator above goes by is behind Spark's: a join gives rows
+    that are older by the distance of its sides.
     """
 
     values: dict[int, Value] = field(default_factory=dict)
     margins: dict[Root, Margin] = field(default_factory=dict)
     apart: dict[tuple[Root, Root], timedelta] = field(default_factory=dict)
+    held: timedelta = _ZERO
 
     def margin(self, at: Place) -> Margin:
         """The margin around a time that is known by its place."""
@@ -79,7 +82,12 @@ class Support:
     def without_bound(self, operator: str) -> "Support":
         """The same times behind an operator that has no bound."""
         margins = {root: each.without_bound(operator) for root, each in self.margins.items()}
-        return Support(self.values, margins, self.apart)
+        return Support(self.values, margins, self.apart, self.held)
+
+    def waiting(self) -> "Support":
+        """The rows as a stateful operator gives them: as late as its watermark is held back."""
+        margins = {r: replace(m, after=max(m.after, self.held)) for r, m in self.margins.items()}
+        return Support(self.values, margins if self.held else self.margins, self.apart, self.held)
 
     def renamed(self, side: str) -> "Support":
         """With roots of other names: in a self-join both sides may have the same ones."""
@@ -88,7 +96,7 @@ class Support:
         apart: dict[tuple[Root, Root], timedelta] = {
             ((side, a), (side, b)): most for (a, b), most in self.apart.items()
         }
-        return Support(values, margins, apart)
+        return Support(values, margins, apart, self.held)
 
 
 def _on_side(side: str, value: Value) -> Value:
@@ -142,6 +150,7 @@ class Supports:
             found.values |= below.values
             found.margins |= below.margins
             found.apart |= below.apart
+            found.held = max(found.held, below.held)
         return found
 
     def _source(self, node: Tree) -> Support:
@@ -155,7 +164,8 @@ class Supports:
     def _fold(self, node: Tree) -> Support:
         use, found = self.folds[fold_name(node) or ""], Support()
         rows = fold_input(node, use.name)
-        below = self.of(rows)
+        below = self.of(rows).waiting()
+        found.held = below.held
         times = [e for e in output_of(rows) if e.fields.get("name") == use.time]
         at = below.column(times[-1]) if times else None
         if not isinstance(at, Place):
@@ -185,7 +195,8 @@ class Supports:
 
     def _group(self, node: Tree) -> Support:
         """All rows of a group share what they are grouped by, so its margins hold for the group."""
-        below, found = self._beside(node), Support()
+        below = self._beside(node).waiting()
+        found = Support(held=below.held)
         keys = [below.evaluate(e) for e in _trees(node, "groupingExpressions")]
         for expression in _trees(node, "aggregateExpressions"):
             key = expression.expression_id
@@ -221,7 +232,8 @@ class Supports:
 
     def _unite(self, node: Tree) -> Support:
         """A union's columns have the ids of its first side, and the margins of all sides."""
-        found, sides = Support(), [self.of(child) for child in node.children]
+        sides = [self.of(child) for child in node.children]
+        found = Support(held=max(side.held for side in sides))
         for columns in zip(*(output_of(child) for child in node.children), strict=False):
             values = [side.column(c) for side, c in zip(sides, columns, strict=True)]
             key = columns[0].expression_id
@@ -237,7 +249,7 @@ class Supports:
 
     def _join(self, node: Tree) -> Support:
         left, right = (
-            self.of(child).renamed(side)
+            self.of(child).waiting().renamed(side)
             for side, child in zip(("left", "right"), node.children, strict=True)
         )
         values = {**left.values, **right.values}
@@ -252,7 +264,14 @@ class Supports:
             for mine, other in ((left, right), (right, left))
             for root, own in mine.margins.items()
         }
-        return Support(values, margins, apart)
+        between = [
+            max(apart[a, b], apart[b, a], _ZERO)
+            for a in left.margins
+            for b in right.margins
+            if (a, b) in apart and (b, a) in apart
+        ]
+        held = max(left.held, right.held) + min(between, default=_ZERO)
+        return Support(values, margins, apart, held)
 
 
 def _with_reach(before: Margin, use: FoldUse, column: str) -> Margin:
