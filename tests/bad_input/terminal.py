@@ -97,7 +97,7 @@ def lent(spark: "SparkSession") -> Iterator[None]:
         return make_plan(loaded, request, now, spark)
 
     with (
-        mock.patch("tidemill.project.make_plan", planned),
+        mock.patch("tidemill.project.facade.make_plan", planned),
         mock.patch("tidemill.runtime.starts.starting.make_plan", planned),
         mock.patch(
             "tidemill.runtime.driving.executor.execute",

@@ -3,69 +3,45 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tidemill.config.loader import LoadedConfig, load_config
-from tidemill.config.project import ProjectConfig
+from tidemill.config.loader import load_config
 from tidemill.errors import RunError
 from tidemill.planning.manifest import Manifest
 from tidemill.planning.plan import RunPlan
 from tidemill.planning.requests import Goal, Length, Until, When, request, run_request
+from tidemill.project.orders import Orders
 from tidemill.runfolder.control import read_control, update_control
-from tidemill.runfolder.folder import RunFolder
 from tidemill.runfolder.lease import is_held, is_watched
 from tidemill.runtime.code.binding import require_same_params
 from tidemill.runtime.plans.planner import make_plan
 from tidemill.runtime.registry import (
     OVER,
     BatchRecord,
-    Registry,
     RunState,
-    open_registry,
 )
-from tidemill.runtime.reports.activity import Activity, Tell, telling, untold
-from tidemill.runtime.reports.overview import RunSummary, latest_run, list_runs
+from tidemill.runtime.reports.activity import Tell, telling, untold
 from tidemill.runtime.reports.results import Progress, RunResult
-from tidemill.runtime.reports.status import read_status
 from tidemill.runtime.spark.settings import require_same_meaning
 from tidemill.types import parse_duration
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import SparkSession
 
     from tidemill.archive.desk import ArchiveDesk
     from tidemill.review.desk import ReviewDesk
     from tidemill.review.gaps import GapReport
-    from tidemill.runtime.driving.rewind import Rewound
-    from tidemill.runtime.ends.forgetting import Forgotten
-    from tidemill.runtime.reports.late import LateReport
-    from tidemill.runtime.reports.rows import PlaceRows
-    from tidemill.runtime.reports.states import RunStates, StateSummary
     from tidemill.runtime.starts.again import Retried
     from tidemill.runtime.starts.carrydesk import CarryDesk
     from tidemill.runtime.starts.starting import Starter
 
 
-class Project:
+class Project(Orders):
     """One tidemill.yaml and everything that can be done with it."""
-
-    def __init__(self, loaded: LoadedConfig) -> None:
-        self.loaded = loaded
-
-    @property
-    def config(self) -> ProjectConfig:
-        """The checked configuration."""
-        return self.loaded.config
-
-    @property
-    def registry(self) -> Registry:
-        """The project's runs."""
-        return open_registry(self.loaded.home)
 
     def plan(
         self,
@@ -264,30 +240,6 @@ class Project:
 
         return log_risks(self.loaded, manifest.sources)
 
-    def stop(self, run: str) -> RunResult:
-        """End a run's driver cleanly after its current slice; `resume` continues from there.
-
-        If a supervised run has no driver at the moment, its supervisor starts no other.
-        """
-        return self._order(run, stopping=True)
-
-    def _order(self, run: str, **orders: bool) -> RunResult:
-        from tidemill.runtime.driving.orders import order
-
-        return self.status(order(self.loaded, self.registry, run, **orders))
-
-    def rate(self, run: str, rows: int | None) -> RunResult:
-        """Let a run read at most so many rows per second from its next slice on; None: no limit.
-
-        The order holds until the next one, also when the run is resumed.
-        """
-        from tidemill.runtime.driving.orders import order_rate
-
-        return self.status(order_rate(self.loaded, self.registry, run, rows))
-
-    def _folder(self, run: str) -> RunFolder:
-        return RunFolder.of(self.loaded.home, run)
-
     def supervised(self, run: str) -> contextlib.AbstractContextManager[Callable[[], bool]]:
         """Lock a run for a supervisor; yields a function that says whether somebody ended it."""
         from tidemill.runtime.driving.orders import supervised
@@ -382,83 +334,6 @@ class Project:
 
         return CarryDesk(self.loaded, self.registry.get(run).run, self.resume)
 
-    def rewind(self, run: str, batch: int | None = None) -> Rewound:
-        """Take a run without a driver back to a batch; `resume` runs later batches again.
-
-        Without a batch: to the last one with complete state. Tables keep their rows.
-        """
-        from tidemill.runtime.driving.orders import rewind_run
-
-        return rewind_run(self.loaded, self.registry, run, batch)
-
-    def pause(self, run: str) -> RunResult:
-        """Pause a running run after its current slice; its driver keeps running.
-
-        If a supervised run has no driver at the moment, its next driver begins paused.
-        """
-        return self._order(run, paused=True)
-
-    def cancel(self, run: str) -> RunResult:
-        """End a run for good: only the current slice is still committed, and pins are removed."""
-        from tidemill.runtime.driving.orders import cancel
-
-        return self.status(cancel(self.loaded, self.registry, run))
-
-    def wait(
-        self,
-        run: str,
-        timeout: float | None = None,
-        *,
-        on_look: Callable[[], object] = lambda: None,
-    ) -> RunResult | None:
-        """Wait until a run ends; None if it goes on after ``timeout`` seconds."""
-        from tidemill.runtime.reports.awaiting import await_end
-
-        ended = await_end(self.loaded.home, self.registry, run, timeout, on_look)
-        return self.status(run) if ended else None
-
-    def forget(self, *runs: str, **chosen: Any) -> list[Forgotten]:
-        """Delete all that runs own: tags, shadows, their own late and dead tables, folder, entry.
-
-        Runs are named, or chosen by ``older_than="30d"`` and ``states=["finished"]``. Tables that
-        somebody named stay; a run that is running is refused. With ``dry_run=True`` the result says
-        what would go. After a crash the same call does the rest.
-        """
-        from tidemill.runtime.ends.forgetting import forget_runs
-
-        return forget_runs(self.loaded, self.runs(), runs, **chosen)
-
-    def runs(
-        self, pipeline: str | None = None, state: str | None = None, last: int | None = None
-    ) -> list[RunSummary]:
-        """The runs, oldest first; one whose driver died is shown as failed.
-
-        Only those of a pipeline, or in a state, or the ``last`` ones of these, if they are given.
-        """
-        return list_runs(self.loaded, self.registry, pipeline, state, last)
-
-    def status(self, run: str | None = None) -> RunResult:
-        """One run, by default the latest: state, tables, rows, and how far it is.
-
-        Of a run whose folder is gone only what the registry knows.
-        """
-        return read_status(self.loaded, self.registry, run)
-
-    def rows(self, name: str | None = None, output: str | None = None) -> PlaceRows:
-        """The rows of a run, a pipeline's latest run or a table; by default of the latest run.
-
-        ``output`` is one of the run's outputs, or ``late`` or ``dead``; by default its first.
-        """
-        from tidemill.runtime.reports.rows import find_rows
-
-        return find_rows(self.loaded, self.registry, name, output)
-
-    def logs(self, run: str | None = None, *, follow: bool = False) -> Iterator[str]:
-        """The log lines of a run, by default the latest; with ``follow`` until the run ends."""
-        from tidemill.runtime.reports.logs import read_log
-
-        return read_log(self.loaded.home, self.registry, run, follow=follow)
-
     def archive(self, stream: str) -> ArchiveDesk:
         """The archive of a stream, to look at, check, compact or expire."""
         from tidemill.archive.desk import ArchiveDesk
@@ -472,50 +347,7 @@ class Project:
 
         return ReviewDesk(self.loaded, self.registry)
 
-    def late(self, pipeline_or_run: str | None = None, source: str | None = None) -> LateReport:
-        """The late rows of a run (the latest), or of a pipeline's latest one that has read rows."""
-        from tidemill.runtime.reports.late import read_late
-
-        name = pipeline_or_run or latest_run(self.registry)
-        run = None if name in self.config.pipelines else self.registry.named(name)
-        return read_late(self.loaded, self.registry, run or name, source)
-
-    def state(
-        self, run: str, operator: str | None = None, batch: int | None = None
-    ) -> list[StateSummary]:
-        """The state of each fold of a run after a batch; by default after the last complete one.
-
-        A finished run has closed everything: its last state is empty, earlier states are not.
-        """
-        return self._states(run).summaries(operator, batch)
-
-    def state_of(
-        self, run: str, key: Any, operator: str | None = None, batch: int | None = None
-    ) -> pa.Table:
-        """The state rows of one key, which is a list with a value per key column, or one value.
-
-        Text is parsed by the column's type. The schema's metadata has run, operator and batch.
-        """
-        values = key if isinstance(key, list | tuple) else [key]
-        return self._states(run).rows_of(values, operator, batch)
-
-    def _states(self, run: str) -> RunStates:
-        from tidemill.runtime.reports.states import RunStates
-
-        return RunStates(self._folder(self.registry.get(run).run))
-
 
 def load(path: str | Path = "tidemill.yaml") -> Project:
     """Read and check a project's YAML."""
     return Project(load_config(path))
-
-
-__all__: Sequence[str] = [
-    "Activity",
-    "Progress",
-    "Project",
-    "RunResult",
-    "Until",
-    "load",
-    "request",
-]

@@ -1,0 +1,104 @@
+"""What a project's runs have done: their state, rows, late rows, logs and fold state."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from tidemill.config.loader import LoadedConfig
+from tidemill.config.project import ProjectConfig
+from tidemill.runfolder.folder import RunFolder
+from tidemill.runtime.registry import Registry, open_registry
+from tidemill.runtime.reports.overview import RunSummary, latest_run, list_runs
+from tidemill.runtime.reports.results import RunResult
+from tidemill.runtime.reports.status import read_status
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from tidemill.runtime.reports.late import LateReport
+    from tidemill.runtime.reports.rows import PlaceRows
+    from tidemill.runtime.reports.states import RunStates, StateSummary
+
+
+class Reports:
+    """Looks at the runs of one project, and changes nothing."""
+
+    def __init__(self, loaded: LoadedConfig) -> None:
+        self.loaded = loaded
+
+    @property
+    def config(self) -> ProjectConfig:
+        """The checked configuration."""
+        return self.loaded.config
+
+    @property
+    def registry(self) -> Registry:
+        """The project's runs."""
+        return open_registry(self.loaded.home)
+
+    def _folder(self, run: str) -> RunFolder:
+        return RunFolder.of(self.loaded.home, run)
+
+    def runs(
+        self, pipeline: str | None = None, state: str | None = None, last: int | None = None
+    ) -> list[RunSummary]:
+        """The runs, oldest first; one whose driver died is shown as failed.
+
+        Only those of a pipeline, or in a state, or the ``last`` ones of these, if they are given.
+        """
+        return list_runs(self.loaded, self.registry, pipeline, state, last)
+
+    def status(self, run: str | None = None) -> RunResult:
+        """One run, by default the latest: state, tables, rows, and how far it is.
+
+        Of a run whose folder is gone only what the registry knows.
+        """
+        return read_status(self.loaded, self.registry, run)
+
+    def rows(self, name: str | None = None, output: str | None = None) -> PlaceRows:
+        """The rows of a run, a pipeline's latest run or a table; by default of the latest run.
+
+        ``output`` is one of the run's outputs, or ``late`` or ``dead``; by default its first.
+        """
+        from tidemill.runtime.reports.rows import find_rows
+
+        return find_rows(self.loaded, self.registry, name, output)
+
+    def logs(self, run: str | None = None, *, follow: bool = False) -> Iterator[str]:
+        """The log lines of a run, by default the latest; with ``follow`` until the run ends."""
+        from tidemill.runtime.reports.logs import read_log
+
+        return read_log(self.loaded.home, self.registry, run, follow=follow)
+
+    def late(self, pipeline_or_run: str | None = None, source: str | None = None) -> LateReport:
+        """The late rows of a run (the latest), or of a pipeline's latest one that has read rows."""
+        from tidemill.runtime.reports.late import read_late
+
+        name = pipeline_or_run or latest_run(self.registry)
+        run = None if name in self.config.pipelines else self.registry.named(name)
+        return read_late(self.loaded, self.registry, run or name, source)
+
+    def state(
+        self, run: str, operator: str | None = None, batch: int | None = None
+    ) -> list[StateSummary]:
+        """The state of each fold of a run after a batch; by default after the last complete one.
+
+        A finished run has closed everything: its last state is empty, earlier states are not.
+        """
+        return self._states(run).summaries(operator, batch)
+
+    def state_of(
+        self, run: str, key: Any, operator: str | None = None, batch: int | None = None
+    ) -> pa.Table:
+        """The state rows of one key, which is a list with a value per key column, or one value.
+
+        Text is parsed by the column's type. The schema's metadata has run, operator and batch.
+        """
+        values = key if isinstance(key, list | tuple) else [key]
+        return self._states(run).rows_of(values, operator, batch)
+
+    def _states(self, run: str) -> RunStates:
+        from tidemill.runtime.reports.states import RunStates
+
+        return RunStates(self._folder(self.registry.get(run).run))
