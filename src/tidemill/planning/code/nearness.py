@@ -36,7 +36,9 @@ def compared(condition: Tree, values: Values) -> Iterator[tuple[Place, Place]]:
     elif kind in _GREATER:
         yield from _ordered(sides[1], sides[0], values)
     elif kind == "EqualTo":
-        yield from _equal(sides, values)
+        yield from _ordered(sides[0], sides[1], values)
+        yield from _ordered(sides[1], sides[0], values)
+        yield from _equal_fields(sides, values)
 
 
 def _ordered(early: Tree, late: Tree, values: Values) -> Iterator[tuple[Place, Place]]:
@@ -54,8 +56,11 @@ def _ordered(early: Tree, late: Tree, values: Values) -> Iterator[tuple[Place, P
         yield pair[0], pair[1]
 
 
-def _equal(sides: tuple[Tree, ...], values: Values) -> Iterator[tuple[Place, Place]]:
-    for first, second in zip(*(_places(_known(side, values)) for side in sides), strict=False):
+def _equal_fields(sides: tuple[Tree, ...], values: Values) -> Iterator[tuple[Place, Place]]:
+    """Equal windows have equal bounds."""
+    structs = [_known(side, values) for side in sides]
+    fields = [struct.places if isinstance(struct, Fields) else () for struct in structs]
+    for first, second in zip(*fields, strict=False):
         if first is not None and second is not None:
             yield first, second
             yield second, first
@@ -66,10 +71,6 @@ def _known(side: Tree, values: Values) -> Value | None:
         return evaluate(side, values)
     except SessionWindowError:
         return None
-
-
-def _places(value: Value | None) -> tuple[Place | None, ...]:
-    return value.places if isinstance(value, Fields) else (value,)
 
 
 def closed(

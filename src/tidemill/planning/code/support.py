@@ -297,7 +297,9 @@ def _end_of_group(function: Tree, keys: list[Value | None], below: Support) -> M
         return None
     for key in keys:
         for near in key.places if isinstance(key, Fields) else (key,):
-            if near is not None and near.root == at.root and isinstance(near, Place):
+            if near is not None and below.margin(near).unbounded:
+                return below.margin(near)  # a session
+            if near is not None and near.root == at.root:
                 low, high = near.low - at.high, near.high - at.low
                 because = f"the {_ENDS[function.kind]} time of a group may lie anywhere in it"
                 need = Need(function.kind.lower(), -low, high, because)
