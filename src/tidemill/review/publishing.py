@@ -116,6 +116,7 @@ class _Review:
         from tidemill.review.comparing import CompareRequest, compare_run
 
         compare_run(self.loaded, self.registry, CompareRequest.of(self.manifest.run))
+        hold_compared(self.loaded, self.registry, self.manifest.run)
         found = open_outputs(self.loaded, catalog, self.manifest, self.folder)
         for each in found:
             match = None if each.compared is None else each.compared.match
