@@ -15,6 +15,7 @@ from tidemill.planning.manifest import (
 )
 
 Value = TypeVar("Value", bound=Any)
+_PARTS_OF_PARTS = {"origin", "needs"}
 
 BLANK = Manifest(
     RunIdentity("r", "p", "backfill", 0), RunTimes((0, 1), (0, 1)), {}, Outputs({}), Resources(1, 1)
@@ -23,12 +24,18 @@ BLANK = Manifest(
 
 def change(value: Value, **changes: Any) -> Value:
     """The value with other fields; those of its parts, too."""
-    for name in ("identity", "times", "rows", "code", "outputs", "resources"):
+    for name in (*("identity", "times", "rows", "code", "outputs", "resources"), *_PARTS_OF_PARTS):
         part = getattr(value, name, None)
         if is_dataclass(part):
-            own = {each.name for each in fields(part)} & changes.keys()
-            changes[name] = replace(part, **{each: changes.pop(each) for each in own})
+            own = _names(part) & changes.keys()
+            changes[name] = change(part, **{each: changes.pop(each) for each in own})
     return replace(value, **changes)
+
+
+def _names(part: Any) -> set[str]:
+    found = {each.name for each in fields(part)}
+    inner = [getattr(part, name) for name in _PARTS_OF_PARTS & found]
+    return found.union(*map(_names, inner))
 
 
 def make_manifest(**values: Any) -> Manifest:

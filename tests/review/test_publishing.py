@@ -5,6 +5,7 @@ import json
 import pytest
 
 from tests.review.desk_yard import HOUR, LIVE, PLACE, SPAN, T0, A, B, DeskYard
+from tidemill.connectors.sinks.contract import Sink
 from tidemill.connectors.sinks.iceberg.production import IcebergProduction
 from tidemill.errors import RequestError, RunError, SinkError
 from tidemill.review.publishing import hold_compared
@@ -249,3 +250,17 @@ def test_a_minimal_match_compares_first_and_keeps_what_it_saw(yard):
     yard.desk.publish(A)
     assert yard.desk.compare(A).match == 100
     assert f"tidemill-compared-{A}" in yard.catalog.load_table(PLACE).metadata.refs
+
+
+def test_a_place_that_only_takes_rows_is_refused():
+    class Log(Sink):
+        place = "kafka:plays"
+
+        def destination(self, batch=-1):
+            raise NotImplementedError
+
+        def commit(self, stamp, written):
+            raise NotImplementedError
+
+    with pytest.raises(SinkError, match="'told' goes to kafka:plays: what is there cannot be"):
+        Log().production(A, "told")

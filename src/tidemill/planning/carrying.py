@@ -14,7 +14,7 @@ from typing import Any, Final, Literal
 from tidemill.errors import PlanError, RunError
 from tidemill.jsonvalue import JsonValue
 from tidemill.planning.code.shapes import FoldShape
-from tidemill.planning.manifest import CarriedState, HistoryPhase, Manifest, SourcePin
+from tidemill.planning.manifest import CarriedState, HistoryPhase, Manifest, Origin, SourcePin
 from tidemill.planning.offsets import BatchOffsets
 from tidemill.types import FOREVER_MICROS
 
@@ -164,7 +164,7 @@ def begin_with(manifest: Manifest, point: StatePoint) -> Manifest:
         manifest,
         sources=sources,
         times=replace(manifest.times, boundaries=(first,)),
-        identity=replace(manifest.identity, carried=carried),
+        identity=replace(manifest.identity, origin=Origin(carried=carried)),
     )
 
 

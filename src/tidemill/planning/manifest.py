@@ -125,6 +125,15 @@ class CarriedState(JsonValue):
 
 
 @dataclass(frozen=True)
+class Origin(JsonValue):
+    """What a run begins with of another run; most begin with nothing."""
+
+    recovers: str = ""  # the run, lost or upgraded, that this one goes on for
+    upgrades: bool = False  # that run is whole, and goes on itself until this one commits
+    carried: CarriedState | None = None
+
+
+@dataclass(frozen=True)
 class RunIdentity(JsonValue):
     """Which run it is, and what was asked for."""
 
@@ -135,9 +144,20 @@ class RunIdentity(JsonValue):
     name: str | None = None  # by which the run was begun; the registry says whose it is now
     asked: dict[str, Any] = field(default_factory=dict)  # with which options; {}: not known
     risks: tuple[str, ...] = ()  # what its plan warned of
-    recovers: str = ""  # the run, lost or upgraded, that this one goes on for
-    upgrades: bool = False  # that run is whole, and goes on itself until this one commits
-    carried: CarriedState | None = None  # with which it begins
+    origin: Origin = field(default_factory=Origin)
+
+
+@dataclass(frozen=True)
+class InputNeeds(JsonValue):
+    """How far from its time the input of an output row may lie (µs); None: it is not known."""
+
+    warm_up: int | None = None  # before it
+    look_ahead: int | None = None  # after it
+    settles: dict[str, int] = field(default_factory=dict)
+    """By output of a live run: so long after a time of it no row of that time comes any more.
+
+    It counts from the watermark. An output of which it is not known is left out.
+    """
 
 
 @dataclass(frozen=True)
@@ -151,13 +171,7 @@ class RunTimes(JsonValue):
     steps: tuple[dict[str, int], ...] = ()  # frontiers at which sources wait for one another
     rate: int | None = None  # rows per second, at most
     yields_to: str | None = None  # a live run: while its lag grows, this one slows down
-    settles: dict[str, int] = field(default_factory=dict)
-    """By output of a live run: so long (µs) after a time of it no row of that time comes any more.
-
-    It counts from the watermark. An output of which it is not known is left out.
-    """
-    look_ahead: int | None = None  # µs: rows of a time need input until so long after it
-    warm_up: int | None = None  # µs: and from so long before it
+    needs: InputNeeds = field(default_factory=InputNeeds)
 
     @property
     def frontiers(self) -> tuple[int, ...]:

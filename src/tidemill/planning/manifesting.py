@@ -13,6 +13,7 @@ from tidemill.errors import PlanError
 from tidemill.planning.code.chains import FoldPin
 from tidemill.planning.manifest import (
     CodePin,
+    InputNeeds,
     Manifest,
     Outputs,
     Resources,
@@ -54,9 +55,11 @@ def pipeline_manifest(loaded: LoadedConfig, plan: RunPlan, run: str, cores: int)
             misalignment=0 if request.live is None else micros_of(config.live_misalignment),
             rate=request.rate,
             yields_to=request.yield_to,
-            settles=plan.settles,
-            look_ahead=_look_ahead(plan, config),
-            warm_up=micros_of(plan.margins.warm_up),
+            needs=InputNeeds(
+                warm_up=micros_of(plan.margins.warm_up),
+                look_ahead=_look_ahead(plan, config),
+                settles=plan.settles,
+            ),
         ),
         sources=plan.pins,
         outputs=Outputs(sinks, late_table=f"{first}__late", dead_table=f"{first}__dead"),

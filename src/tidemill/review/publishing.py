@@ -116,6 +116,7 @@ class _Review:
         from tidemill.review.comparing import CompareRequest, compare_run
 
         compare_run(self.loaded, self.registry, CompareRequest.of(self.manifest.run))
+        hold_compared(self.loaded, self.registry, self.manifest.run)
         found = open_outputs(self.loaded, catalog, self.manifest, self.folder)
         for each in found:
             match = None if each.compared is None else each.compared.match
@@ -139,7 +140,7 @@ class _Review:
         outlook = output.production.look(self._replacement(output), self.asked.action)
         if outlook.done is None and not self.asked.while_live:
             times = self.manifest.times
-            known = times.look_ahead
+            known = times.needs.look_ahead
             ahead = max(times.boundaries[-1] - times.output[1], 0) if known is None else known
             place = output.production
             Writers(self.loaded, self.registry, place, times.output, ahead).require_none()

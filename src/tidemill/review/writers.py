@@ -71,7 +71,7 @@ class Writers:
                 )
             return
         watermark = self.registry.totals(record.run).watermark
-        needed = max(self.look_ahead, manifest.times.look_ahead or 0)
+        needed = max(self.look_ahead, manifest.times.needs.look_ahead or 0)
         if not has_passed(watermark, self.span[1], needed):
             at = "has no batch yet"
             if watermark is not None:

@@ -210,8 +210,7 @@ class Live:
         self.folder, manifest, sink = place(stage, "r1", expect=expect)
         self.table, self.seen, self.number = sink.place, [], 0
         live = {"ends": False, "boundaries": (self.begun,), "output": (0, FOREVER_MICROS)}
-        times = replace(manifest.times, **live, settles={"output": settles})
-        self.manifest = replace(manifest, times=times)
+        self.manifest = change(manifest, **live, settles={"output": settles})
         (self.folder.path / "manifest.json").write_text(self.manifest.to_json())
         self.registry.remove("r1")
         self.registry.add("r1", "pipeline", "live")

@@ -79,7 +79,7 @@ def test_one_source_is_held_so_that_the_batch_gets_the_watermark_it_had():
     }
     assert phases == {"a": [4, 5, 10, 20], "b": [4, 5, 7, 9, 12, 15, 18, 24, 25]}
     assert found.sources["a"].phase.positions == {"0": 3}
-    assert (found.identity.recovers, found.outputs.discard) == ("r", lost.cuts)
+    assert (found.identity.origin.recovers, found.outputs.discard) == ("r", lost.cuts)
 
 
 def test_a_batch_without_rows_is_waited_for():

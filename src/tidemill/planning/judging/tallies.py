@@ -69,7 +69,7 @@ class JudgedRows(JsonValue):
 def first_hour(manifest: Manifest, output: str) -> int:
     """The beginning of the hour in which the first rows of a live run can lie (µs)."""
     times, lateness = manifest.times, max(pin.times.lateness for pin in manifest.sources.values())
-    earliest = times.boundaries[0] - lateness - times.settles[output]
+    earliest = times.boundaries[0] - lateness - times.needs.settles[output]
     return max(earliest, times.output[0]) // HOUR * HOUR
 
 
@@ -82,7 +82,7 @@ def complete_until(manifest: Manifest, output: str, frontier: int) -> int:
     held = manifest.code.spare + max(
         (pin.behind for pin in manifest.code.folds.values()), default=0
     )
-    return (frontier - lateness - held - manifest.times.settles[output]) // HOUR * HOUR
+    return (frontier - lateness - held - manifest.times.needs.settles[output]) // HOUR * HOUR
 
 
 def told_span(verdict: Verdict, span: tuple[int, int]) -> Verdict:

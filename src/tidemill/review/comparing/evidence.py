@@ -74,7 +74,7 @@ def reach_of(manifest: Manifest) -> tuple[int, int]:
     times = manifest.times
     (low, high), bounds = times.output, times.boundaries
     lateness, skew = _allowed(manifest)
-    before, after = times.warm_up, times.look_ahead
+    before, after = times.needs.warm_up, times.needs.look_ahead
     return (
         max(0, low - skew - bounds[0]) if before is None else before,
         max(0, bounds[-1] - lateness - high) if after is None else after,
@@ -134,8 +134,8 @@ def _covers(
     that goes on for a lost one goes on where that one stood.
     """
     times, first = manifest.times, manifest
-    while first.identity.recovers:
-        before = known.get(first.identity.recovers)
+    while first.identity.origin.recovers:
+        before = known.get(first.identity.origin.recovers)
         if before is None:
             return None
         first = before

@@ -147,7 +147,7 @@ class Committer:
                 max(entry.watermark if entry else 0, self.manifest.delays.watermark(begun))
                 for entry in (before, now)
             ),
-            recovers=self.manifest.identity.recovers,
+            recovers=self.manifest.identity.origin.recovers,
             code=self.manifest.code_digest,
         )
 

@@ -99,7 +99,7 @@ class Work:
                 pin.reshuffle,
                 pin.reads,
                 pin.gives,
-                None if manifest.identity.carried is None else self.folder.carried,
+                None if manifest.identity.origin.carried is None else self.folder.carried,
             )
             for name, pin in manifest.code.folds.items()
         }

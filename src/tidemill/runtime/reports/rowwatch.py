@@ -142,7 +142,9 @@ def not_judged(manifest: Manifest) -> dict[Check, str]:
     """The checks of a run that nobody judges, with the reason."""
     times = manifest.times
     outputs = {
-        name: Reading(SINKS.find(pin.kind).is_readable, pin.time is not None, name in times.settles)
+        name: Reading(
+            SINKS.find(pin.kind).is_readable, pin.time is not None, name in times.needs.settles
+        )
         for name, pin in manifest.outputs.sinks.items()
     }
     return unjudged(manifest.expect, times.ends, outputs)

@@ -38,11 +38,11 @@ class Handover:
     @property
     def old(self) -> RunFolder:
         """The folder of the run that is upgraded."""
-        return RunFolder.of(self.loaded.home, self.manifest.identity.recovers)
+        return RunFolder.of(self.loaded.home, self.manifest.identity.origin.recovers)
 
     def require_open(self) -> None:
         """Refuse to drive a run that was given up; finish what a driver that died began."""
-        if not self.manifest.identity.upgrades:
+        if not self.manifest.identity.origin.upgrades:
             self.is_done = True
             return
         if not self.old.has_manifest() and self.registry.newest_batch(self.manifest.run):
@@ -65,7 +65,7 @@ class Handover:
 
     def _settle(self) -> None:
         """Let the registry and the archives know; the old run needs nothing any more."""
-        run, old = self.manifest.run, self.manifest.identity.recovers
+        run, old = self.manifest.run, self.manifest.identity.origin.recovers
         self.registry.hand_over(old, run, f"upgraded: {run} goes on")
         theirs = find_manifest(self.loaded.home, old)
         if theirs is not None:
@@ -73,7 +73,7 @@ class Handover:
         self.is_done = True
 
     def _given_up(self) -> RunError:
-        run, old = self.manifest.run, self.manifest.identity.recovers
+        run, old = self.manifest.run, self.manifest.identity.origin.recovers
         return RunError(
             f"the run {run} was to upgrade {old}, and was given up before its first commit",
             fix=f"'tidemill status {old}' shows the run that goes on; 'tidemill upgrade {old}' "
@@ -88,7 +88,11 @@ def find_successors(loaded: LoadedConfig, registry: Registry, run: str) -> list[
         if record.state in OVER or record.run == run or record.pipeline != pipeline:
             continue
         theirs = find_manifest(loaded.home, record.run)
-        if theirs is not None and theirs.identity.upgrades and theirs.identity.recovers == run:
+        if (
+            theirs is not None
+            and theirs.identity.origin.upgrades
+            and theirs.identity.origin.recovers == run
+        ):
             found.append(theirs)
     return found
 

@@ -169,7 +169,7 @@ def _require_asked(name: str, manifest: Manifest, pipeline: str, asked: Mapping[
     """
     then = {"pipeline": manifest.pipeline, **manifest.identity.asked}
     now = {"pipeline": pipeline, **asked}
-    ignored = _BEGINNING if manifest.identity.recovers else ()
+    ignored = _BEGINNING if manifest.identity.origin.recovers else ()
     keys = [key for key in sorted({*then, *now}) if key not in ignored]
     different = [key for key in keys if then.get(key) != now.get(key)]
     if different:

@@ -25,7 +25,7 @@ from tidemill.connectors.sinks.stamp import BatchStamp
 from tidemill.errors import PlanError, RunError, SourceError
 from tidemill.planning.code.behaviour import describe_difference, first_difference
 from tidemill.planning.cuts import Cut, Way, way_to
-from tidemill.planning.manifest import HistoryPhase, Manifest, SourcePin
+from tidemill.planning.manifest import HistoryPhase, Manifest, Origin, SourcePin
 from tidemill.planning.offsets import BatchOffsets
 from tidemill.planning.plan import RunPlan
 from tidemill.rows.verdict import CLOCK
@@ -187,7 +187,7 @@ def recover(manifest: Manifest, lost: Lost) -> Manifest:
         sources=sources,
         times=replace(manifest.times, boundaries=(begin, max(ends)), steps=way.steps),
         outputs=replace(manifest.outputs, discard=lost.cuts),
-        identity=replace(manifest.identity, recovers=lost.run),
+        identity=replace(manifest.identity, origin=Origin(recovers=lost.run)),
     )
 
 
@@ -270,7 +270,7 @@ class Takeover:
             if record.pipeline != self.pipeline or record.state in OVER:
                 continue
             theirs = find_manifest(self.home, record.run)
-            if theirs is not None and theirs.identity.recovers == self.lost:
+            if theirs is not None and theirs.identity.origin.recovers == self.lost:
                 raise RunError(
                     f"the run {record.run} goes on for {self.lost} already",
                     fix=f"'tidemill resume {record.run}'",

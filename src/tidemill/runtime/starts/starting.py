@@ -217,7 +217,9 @@ def write_run(loaded: LoadedConfig, manifest: Manifest, follows: str | None = No
         folder.write_manifest(manifest)
         registry = open_registry(loaded.home)
         own = manifest.identity
-        name = None if own.upgrades else own.name  # it takes the name over when it takes over
+        name = (
+            None if own.origin.upgrades else own.name
+        )  # it takes the name over when it takes over
         registry.add(manifest.run, manifest.pipeline, own.mode, name, follows)
         _pin(manifest, folder, catalog)
     except BaseException as error:

@@ -168,7 +168,7 @@ class Upgrade:
         """The state first: a run that the registry knows can be driven."""
         folder = RunFolder.of(self.loaded.home, made.run)
         try:
-            if made.identity.carried is not None:
+            if made.identity.origin.carried is not None:
                 write_carried(folder, made, point, partial(kept.rows, batch=point.batch))
         except BaseException:
             shutil.rmtree(folder.path, ignore_errors=True)
@@ -188,8 +188,8 @@ class Upgrade:
         """The manifest as that of a run that goes on for the old one, when it has committed."""
         takeover = Takeover(self.loaded.home, self.registry, made.pipeline, self.old.run, True)
         made = takeover.inherit(made, open_catalog(self.loaded))
-        identity = replace(made.identity, recovers=self.old.run, upgrades=True)
-        return replace(made, identity=identity)
+        origin = replace(made.identity.origin, recovers=self.old.run, upgrades=True)
+        return replace(made, identity=replace(made.identity, origin=origin))
 
     def _awaited(self) -> Manifest:
         """The same, once the archive reaches as far as the old run has read; it may lag a bit."""
