@@ -12,6 +12,7 @@ from tests.live.meadow import LATENESS, Meadow, counted
 from tests.live.upgrader import DRIVING, NAME, PREPARING, Upgraders, die_preparing, upgraded
 from tidemill.planning.upgrade import Way
 from tidemill.project import RunResult, Until
+from tidemill.runfolder.folder import JVM, RunFolder
 from tidemill.runtime.registry import RunState
 from tidemill.testing import assert_same_rows
 from tidemill.types import SECOND
@@ -119,6 +120,8 @@ class Play:
         meadow, old = begun(folder, spark, self.seed)
         meadow.write(new, buckets=4)
         config = meadow.folder / "tidemill.yaml"
+        folder_of_old = RunFolder.of(meadow.project.loaded.home, old.run).path
+        (folder_of_old / JVM).unlink()  # this process's session, which other processes wait for
         plan = meadow.project.carry(NAME).plan(spark=spark)  # the analysis is kept
         assert (plan.way is Way.CARRIED) == (self.kind == "carried")
         driving = [place for place in self.places if place in DRIVING]

@@ -34,26 +34,7 @@ class UpgradePlan:
     @property
     def changes(self) -> list[str]:
         """What is different, in the order in which a reader asks for it."""
-        then, now = self.old, self.new
-        found = []
-        code = first_difference(then.code.behaviour, now.code.behaviour)
-        if code is not None:
-            found.append(f"code: {describe_difference(*code)}")
-        if then.code.settings != now.code.settings:
-            found.append("Spark's settings")
-        if then.resources.buckets != now.resources.buckets:
-            found.append(f"buckets: {then.resources.buckets} → {now.resources.buckets}")
-        for name, pin in now.sources.items():
-            before = then.sources.get(name)
-            if before is not None and (before.times, before.rows.where) != (
-                pin.times,
-                pin.rows.where,
-            ):
-                found.append(f"source {name}: its times or its filter")
-        places = [
-            {name: sink.place for name, sink in each.outputs.sinks.items()} for each in (then, now)
-        ]
-        return [*found, *(["outputs"] if places[0] != places[1] else [])]
+        return find_changes(self.old, self.new)
 
     @property
     def added(self) -> dict[str, list[str]]:
@@ -84,3 +65,26 @@ class UpgradePlan:
                 for name, source in point.sources.items()
             },
         }
+
+
+def find_changes(then: Manifest, now: Manifest) -> list[str]:
+    """What is different in a run of now."""
+    found = []
+    code = first_difference(then.code.behaviour, now.code.behaviour)
+    if code is not None:
+        found.append(f"code: {describe_difference(*code)}")
+    if then.code.settings != now.code.settings:
+        found.append("Spark's settings")
+    if then.resources.buckets != now.resources.buckets:
+        found.append(f"buckets: {then.resources.buckets} → {now.resources.buckets}")
+    for name, pin in now.sources.items():
+        before = then.sources.get(name)
+        if before is not None and (before.times, before.rows.where) != (
+            pin.times,
+            pin.rows.where,
+        ):
+            found.append(f"source {name}: its times or its filter")
+    places = [
+        {name: sink.place for name, sink in each.outputs.sinks.items()} for each in (then, now)
+    ]
+    return [*found, *(["outputs"] if places[0] != places[1] else [])]

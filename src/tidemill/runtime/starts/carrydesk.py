@@ -53,7 +53,7 @@ class CarryDesk:
         """
         upgrade = Upgrade.of(self.loaded, self.run, rebuild, spark)
         plan = upgrade.plan()
-        upgrade.require_change(plan)
+        upgrade.require_change(plan.changes)
         upgrade.stop()
         try:
             return upgrade.prepare(plan)

@@ -25,7 +25,7 @@ from tidemill.planning.cuts import Cut
 from tidemill.planning.manifest import Manifest
 from tidemill.planning.manifesting import pipeline_manifest
 from tidemill.planning.requests import run_request
-from tidemill.planning.upgrade import UpgradePlan, Way
+from tidemill.planning.upgrade import UpgradePlan, Way, find_changes
 from tidemill.runfolder.control import read_control, update_control
 from tidemill.runfolder.folder import SPARK_STATE, RunFolder, new_run_id
 from tidemill.runfolder.lease import hold_lease, is_held, is_watched
@@ -106,6 +106,8 @@ class Upgrade:
         """What the upgrade would do, with the old run as it stands now. Changes nothing."""
         plan = self._planned(None)
         draft = self._draft(plan)
+        if not committed_batches(self.folder.checkpoint):
+            self.require_change(find_changes(self.old, draft))  # an upgrade that died is done
         if not draft.code.folds and not plan.facts.natives:
             point = self._point(folds=False)
             found = misfits(point, draft)
@@ -118,9 +120,9 @@ class Upgrade:
             self._planned(datetime.now(UTC))  # what history cannot be read is refused now
         return UpgradePlan(self.old, draft, way, point, tuple(found), self.rebuild and not found)
 
-    def require_change(self, plan: UpgradePlan) -> None:
+    def require_change(self, changes: list[str]) -> None:
         """Refuse an upgrade to what the run has already."""
-        if not plan.changes and not self.rebuild:
+        if not changes and not self.rebuild:
             raise RequestError(
                 f"the run {self.old.run} has this code and these settings already",
                 fix=f"'tidemill resume {self.old.run}' goes on with it; --rebuild makes its state "
