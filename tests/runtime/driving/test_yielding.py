@@ -100,7 +100,7 @@ def test_only_a_live_run_is_given_way_to(tmp_path: Path, monkeypatch: pytest.Mon
     shop.know()
     live = shop.project.prepare_run("sums", name="live")
     asked = request("sums", FROM, TO, yield_to="live")
-    made = shop.project._starter.begin(asked, None, None)
+    made = shop.project._starter().begin(asked, None, None)
     assert made.times.yields_to == "live" and made.identity.asked["yield-to"] == "live"
     folder = RunFolder.of(shop.project.loaded.home, made.run)
     assert folder.read_manifest().times.yields_to == "live"
