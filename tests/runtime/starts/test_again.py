@@ -30,7 +30,7 @@ def shop(tmp_path: Path) -> Shop:
 
 
 def begin(shop: Shop, name: str | None = None, **options: object) -> Manifest:
-    starter = shop.project._starter
+    starter = shop.project._starter()
     return starter.begin(request("sums", FROM, TO, **options), name, None)
 
 
