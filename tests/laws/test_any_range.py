@@ -69,13 +69,13 @@ def long_sessions(plays: DataFrame) -> DataFrame:
 
 
 def attributed_windows(plays: DataFrame, views: DataFrame) -> DataFrame:
-    seen = views.select("key", "event_ts", F.col("amount").alias("seen"))
-    times = {"time": "event_ts", "other_time": "event_ts"}
+    seen = views.select("key", "event_ts", "amount")
+    times = {"time": "event_ts", "other_time": "event_ts", "prefix": "seen_"}
     paired = plays.transform(
         attribute(seen, on="key", within="25 min", direction="forward", **times)
     )
     counts = paired.groupBy(F.window("event_ts", "10 minutes"), "key")
-    counts = counts.agg(F.count("seen").alias("n"), F.count("*").alias("all"))
+    counts = counts.agg(F.count("seen_amount").alias("n"), F.count("*").alias("all"))
     return counts.select(F.col("window.start").alias("t"), "key", "n", "all")
 
 
