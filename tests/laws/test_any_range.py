@@ -38,7 +38,7 @@ def outer_join(plays: DataFrame, views: DataFrame) -> DataFrame:
 def full_join(plays: DataFrame, views: DataFrame) -> DataFrame:
     left = plays.select("key", "amount", F.col("event_ts").alias("u"))
     right = views.select(F.col("key").alias("k"), F.col("event_ts").alias("t"))
-    near = F.expr("key = k and u - t <= interval 3 minutes and t < u + interval 15 minutes")
+    near = F.expr("key = k and u <= t + interval 3 minutes and t < u + interval 15 minutes")
     return left.join(right, near, "fullOuter").select("t", "key", "amount", "u")
 
 
@@ -57,22 +57,25 @@ def sliding_window(plays: DataFrame) -> DataFrame:
 
 
 def deduplicated_hours(plays: DataFrame) -> DataFrame:
-    once = plays.transform(deduplicate(key=["key", "kind"], within="40 min"))
+    once = plays.transform(deduplicate(key=["key", "kind"], within="40 min", time="event_ts"))
     return once.select(F.date_trunc("hour", "event_ts").alias("t"), "key", "kind")
 
 
 def long_sessions(plays: DataFrame) -> DataFrame:
     found = plays.transform(
-        sessions(key="key", gap="9 min", max_length="50 min", agg={"n": "count"})
+        sessions(key="key", gap="9 min", max_length="50 min", agg={"n": "count"}, time="event_ts")
     )
     return found.select(F.col("session_end").alias("t"), "key", "n")
 
 
 def attributed_windows(plays: DataFrame, views: DataFrame) -> DataFrame:
-    seen = views.select("key", "event_ts", F.col("amount").alias("seen"))
-    paired = plays.transform(attribute(seen, on="key", within="25 min", direction="forward"))
+    seen = views.select("key", "event_ts", "amount")
+    times = {"time": "event_ts", "other_time": "event_ts", "prefix": "seen_"}
+    paired = plays.transform(
+        attribute(seen, on="key", within="25 min", direction="forward", **times)
+    )
     counts = paired.groupBy(F.window("event_ts", "10 minutes"), "key")
-    counts = counts.agg(F.count("seen").alias("n"), F.count("*").alias("all"))
+    counts = counts.agg(F.count("seen_amount").alias("n"), F.count("*").alias("all"))
     return counts.select(F.col("window.start").alias("t"), "key", "n", "all")
 
 

@@ -224,8 +224,11 @@ def test_what_does_not_go_with_gaps(shop: Shop, arguments: tuple[str, ...], text
     assert not shop.project.runs()
 
 
-def test_gaps_are_filled_and_published(shop: Shop, spark):
+def test_gaps_are_filled_and_published(tmp_path: Path, spark):
     """Two gaps around an hour that a run has given; then nothing is missing any more."""
+    shop = Shop.make(tmp_path / "shop")
+    shop.fill("logs.plays", table(events()), files=8)
+    shop.project.plan("sums", T0, T0 + HOUR, spark=spark)  # its code is known from here on
     write(shop, 0, 1)
     finished(shop, HOUR / 2, 1.5 * HOUR, into="marts.sums", append=True)
     project = shop.project
