@@ -116,6 +116,7 @@ def upgraders(tmp_path_factory):
     pool.end()
 
 
+@pytest.mark.skip(reason="its staging is not finished: see tests/torture.py --upgrades")
 @pytest.mark.kill
 @pytest.mark.parametrize(("kind", "places"), [
     ("carried", (*PREPARING, *DRIVING)),
