@@ -13,7 +13,7 @@ from tests.bad_input.shop import FACTS, RANGE, T0, YAML, Shop, events, table, un
 from tests.bad_input.terminal import run_cli
 from tests.bad_input.workshop import with_modules
 from tidemill.planning.code.chains import FoldFacts, FoldPin, FoldUse
-from tidemill.planning.code.paths import Margin
+from tidemill.planning.code.margin import Margin
 
 pytestmark = pytest.mark.usefixtures("no_java")
 
@@ -39,7 +39,6 @@ def test_a_type_as_a_text_for_which_spark_is_asked(tmp_path: Path):
 WIDTH = timedelta(minutes=10)
 FOLDED = replace(
     FACTS,
-    windows=(),
     stateful=("windows",),
     folds=(FoldFacts(FoldUse("w", "windows", "event_ts"), FoldPin()),),
     margins={"output": {"t": Margin(timedelta(), WIDTH)}},

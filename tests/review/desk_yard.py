@@ -1,6 +1,6 @@
 """A project without Spark: production, backfills with shadows beside it, live runs."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from tidemill.connectors.sinks.iceberg.section import table_pin
 from tidemill.connectors.sinks.iceberg.tables import ensure_table
 from tidemill.connectors.sinks.writing import write_files
 from tidemill.iceberg.catalog import open_catalog
-from tidemill.planning.manifest import Manifest, RunTimes
+from tidemill.planning.manifest import Manifest
 from tidemill.review.desk import ReviewDesk
 from tidemill.runfolder.compared import ComparedOutput, write_compared
 from tidemill.runfolder.folder import RunFolder
@@ -74,11 +74,13 @@ class DeskYard:
             run=run,
             pipeline="pipeline",
             sinks={name: table_pin(at, OUTPUT, "at", ("key",)) for name, at in sinks.items()},
+            **{"output": span, "boundaries": span, "look_ahead": 0, **times},
         )
-        clock = RunTimes(span, span, look_ahead=0)
         folder = RunFolder.of(self.stage.project.loaded.home, run)
-        folder.write_manifest(replace(manifest, times=replace(clock, **times)))
-        self.stage.project.registry.add(run, "pipeline", "backfill" if clock.ends else "live")
+        folder.write_manifest(manifest)
+        self.stage.project.registry.add(
+            run, "pipeline", "backfill" if manifest.times.ends else "live"
+        )
         self.stage.project.registry.set_state(run, state)
         return folder
 
