@@ -61,6 +61,7 @@ def test_what_is_said_is_taken():
         ("computed", "by_row", "output.by_row (computed by timestamp_add_interval, which keeps"),
         ("last_of_session", "last", "session_window"),
         ("join_unbounded", "t", "join (its condition does not say how far before and after"),
+        ("join_difference", "t", "join (its condition does not say how far before and after"),
         ("join_open_end", "t", "join (its condition does not say how far after the time"),
         ("join_open_end", "u", "join (its condition does not say how far before the time"),
         ("deduplicated", "ts", "dropDuplicates"),

@@ -70,14 +70,8 @@ SHIFT = st.integers(-MOST, MOST)
 def comparisons(draw):
     """A comparison of the two times as Spark has it, and as a function of their minutes."""
     kind, ours, theirs = draw(st.sampled_from([*COMPARE])), draw(SHIFT), draw(SHIFT)
-    form, turned = draw(st.sampled_from(["times", "difference", "between"])), draw(st.booleans())
+    form, turned = draw(st.sampled_from(["times", "between"])), draw(st.booleans())
     compare = COMPARE[kind]
-    if form == "difference":
-        difference = Tree("SubtractTimestamps", {}, (TIMES[U], TIMES[T]))
-        sides = (length(ours), difference) if turned else (difference, length(ours))
-        return Tree(kind, {}, sides), lambda t, u: compare(
-            *((ours, u - t) if turned else (u - t, ours))
-        )
     if form == "between":
         low, high = plus(TIMES[T], ours), plus(TIMES[T], ours + abs(theirs))
         parts = {"input": flat(TIMES[U]), "lower": flat(low), "upper": flat(high)}

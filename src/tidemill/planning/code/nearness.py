@@ -11,7 +11,6 @@ from tidemill.planning.code.placing import (
     SessionWindowError,
     Value,
     Values,
-    constant,
     evaluate,
     place,
 )
@@ -42,15 +41,12 @@ def compared(condition: Tree, values: Values) -> Iterator[tuple[Place, Place]]:
 
 
 def _ordered(early: Tree, late: Tree, values: Values) -> Iterator[tuple[Place, Place]]:
-    """Pairs of ``early <= late``; either may be the difference of two times, beside an interval."""
-    for difference, other, is_early in ((early, late, True), (late, early, False)):
-        length = constant(other)
-        if difference.kind == "SubtractTimestamps" and length is not None:
-            last, first = (place(side, values) for side in difference.children[:2])
-            if last is not None and first is not None:
-                bound = first.moved(length, length)  # last - first <= length, or >= length
-                yield (last, bound) if is_early else (bound, last)
-            return
+    """The pair of ``early <= late``, if both are times.
+
+    ``u - t <= interval`` is no bound, although it says the same as ``u <= t + interval``: Spark
+    does not understand it, so it keeps the rows of such a join for ever, and of a full outer join
+    it never gives those without a partner.
+    """
     pair = place(early, values), place(late, values)
     if pair[0] is not None and pair[1] is not None:
         yield pair[0], pair[1]
