@@ -27,7 +27,7 @@ def test_create_time_is_said_of_the_topics_that_have_it(tmp_path, broker, topic,
         shown = run_cli("plan", "both", *FROM, "--json", cwd=tmp_path)
         goal = ("--start", "earliest", "--until-caught-up", "--json")
         live = run_cli("run", "both", *goal, cwd=tmp_path)
-    assert [begun.code, text.code, shown.code, live.code] == [0] * 4, live.err
+    assert [begun.code, text.code, shown.code, live.code] == [0] * 4, begun.err + live.err
     risk, compacted = [line for line in begun.err.splitlines() if line.startswith("risk: ")]
     assert compacted.startswith(f"risk: ads: the topic {topic}-ads is compacted")
     assert risk.startswith(f"risk: {weak}") and "is archived with the time its slice began" in risk
@@ -37,8 +37,9 @@ def test_create_time_is_said_of_the_topics_that_have_it(tmp_path, broker, topic,
     assert risk.endswith("message.timestamp.type=LogAppendTime")
     assert risk.removeprefix("  • ") in json.loads(shown.out)["risks"]
     assert any("is compacted" in each for each in json.loads(shown.out)["risks"])
-    first, second, *_ = live.err.splitlines()
-    assert first.startswith("run ") and second == f"risk: {risk.removeprefix('  • ')}"
+    first, *others = live.err.splitlines()
+    assert first.startswith("run ")
+    assert f"risk: {risk.removeprefix('  • ')}" in others
 
 
 def test_log_append_time_is_no_risk(tmp_path, broker, topic, spark):

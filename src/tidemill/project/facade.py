@@ -205,6 +205,7 @@ class Project(Orders):
         name: str | None = None,
         on_start: Callable[[Manifest], None] = lambda manifest: None,
         on_progress: Callable[[Progress], None] = lambda progress: None,
+        on_activity: Tell = untold,
         spark: SparkSession | None = None,
     ) -> RunResult:
         """Follow live logs into their archives, exactly once, every record.
@@ -214,7 +215,12 @@ class Project(Orders):
         manifest = self.prepare_archive_run(streams, trigger=trigger, name=name)
         self._announce(manifest, on_start)
         return self.resume(
-            manifest.run, until=until, on_start=on_start, on_progress=on_progress, spark=spark
+            manifest.run,
+            until=until,
+            on_start=on_start,
+            on_progress=on_progress,
+            on_activity=on_activity,
+            spark=spark,
         )
 
     def prepare_archive_run(
