@@ -264,3 +264,19 @@ def test_a_place_that_only_takes_rows_is_refused():
 
     with pytest.raises(SinkError, match="'told' goes to kafka:plays: what is there cannot be"):
         Log().production(A, "told")
+
+
+@pytest.mark.parametrize("command", ["compare", "publish"])
+def test_a_minimum_that_is_no_number_does_not_let_everything_pass(yard, command):
+    yard.backfill()
+    told = yard.cli(command, A, "--min-match", "nan", *(["--yes"] if command == "publish" else []))
+    assert told.code == 2 and "is not a number from 0 to 100" in told.err
+    assert yard.rows() == OLD
+
+
+@pytest.mark.parametrize("minimum", [float("nan"), 100.1, -1])
+def test_a_minimum_that_is_no_percentage_is_refused_in_python(yard, minimum):
+    yard.backfill()
+    with pytest.raises(RequestError, match="min_match is a percentage from 0 to 100"):
+        yard.desk.publish(A, min_match=minimum)
+    assert yard.rows() == OLD

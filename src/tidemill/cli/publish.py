@@ -9,6 +9,7 @@ import click
 
 from tidemill.cli.consent import require_yes
 from tidemill.cli.options import (
+    PERCENT,
     common,
     completed,
     open_project,
@@ -38,7 +39,7 @@ _consent = stacked(
 @run_argument
 @click.option(
     "--min-match",
-    type=click.FloatRange(0, 100),
+    type=PERCENT,
     metavar="PERCENT",
     help="Compare first, and publish only if so many rows are equal: 99.9.",
 )
@@ -54,6 +55,12 @@ _consent = stacked(
     is_flag=True,
     help="Publish what is there of a run that is not finished: all other rows of the range are "
     "lost.",
+)
+@click.option(
+    "--partial",
+    is_flag=True,
+    help="Publish a run with --region, --where or --param that production was not made with: all "
+    "other rows of the range are lost.",
 )
 @_consent
 @common

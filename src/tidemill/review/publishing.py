@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tidemill.connectors.sinks.replacing import Action, Change, Outlook, count_json
-from tidemill.errors import RunError, TidemillError
+from tidemill.errors import RequestError, RunError, TidemillError
 from tidemill.iceberg.catalog import open_catalog
+from tidemill.review.coverage import Coverage
 from tidemill.review.outputs import ReviewedOutput, open_outputs
 from tidemill.review.writers import Writers
 from tidemill.runfolder.compared import read_compared
@@ -42,6 +43,7 @@ class PublishRequest:
     while_live: bool = False  # a run may still write rows of the range
     other_schema: bool = False
     unfinished: bool = False
+    partial: bool = False  # the run read a part of the input, or had other parameters
 
 
 @dataclass(frozen=True)
@@ -110,9 +112,18 @@ class _Review:
     def _outputs(self) -> list[ReviewedOutput]:
         catalog = open_catalog(self.loaded)
         found = open_outputs(self.loaded, catalog, self.manifest, self.folder)
-        is_publish = self.asked.action is Action.PUBLISH
-        if self.asked.min_match is None or not is_publish or all(map(self._is_done, found)):
+        if self.asked.action is not Action.PUBLISH or all(map(self._is_done, found)):
             return found
+        if not self.asked.partial:
+            places = [each.production.place for each in found]
+            Coverage(self.loaded, self.registry, self.manifest).require_whole(places)
+        if self.asked.min_match is None:
+            return found
+        if not 0 <= self.asked.min_match <= 100:
+            raise RequestError(
+                f"min_match is a percentage from 0 to 100, found {self.asked.min_match}",
+                fix="99.9 asks for 999 equal rows of 1,000; nothing was changed",
+            )
         from tidemill.review.comparing import CompareRequest, compare_run
 
         compare_run(self.loaded, self.registry, CompareRequest.of(self.manifest.run))
