@@ -1,6 +1,7 @@
 """Publish, revert, history and shadows of whole runs: what is refused, and what is told."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -200,6 +201,48 @@ def test_forgetting_a_reverted_run_leaves_what_production_still_names(yard):
     yard.desk.revert(A)
     (told,) = yard.stage.project.forget(A)
     assert f"{PLACE}__{A}" in told.stay
+
+
+def rename(yard):
+    yard.catalog.rename_table(PLACE, "marts.output__old")
+    return "marts.output__old"
+
+
+def name_another_table(yard):
+    config = yard.stage.project.loaded.config
+    section = config.pipelines["pipeline"]
+    sink = section.sinks["output"].model_copy(update={"table": "marts.v2"})
+    config.pipelines["pipeline"] = section.model_copy(update={"sinks": {"output": sink}})
+    return PLACE
+
+
+@pytest.mark.parametrize("move", [rename, name_another_table])
+@pytest.mark.parametrize("drops", [True, False])
+def test_production_keeps_its_files_where_nobody_names_it_any_more(yard, move, drops):
+    yard.backfill()
+    yard.desk.publish(A)
+    place = move(yard)
+    if drops:
+        yard.desk.drop_shadows(A)
+    else:
+        (told,) = yard.stage.project.forget(A)
+        assert told.stay == {f"{PLACE}__{A}": f"{place} has files of it"}
+    assert yard.rows(place) == NEW
+    tags = yard.catalog.load_table(place).metadata.refs
+    assert (f"tidemill-before-{A}" in tags) is not drops
+
+
+def test_nothing_is_dropped_while_production_s_metadata_cannot_be_found(yard):
+    yard.backfill()
+    yard.desk.publish(A)
+    at = Path(yard.catalog.load_table(PLACE).metadata_location.removeprefix("file://"))
+    aside = at.rename(at.with_suffix(".aside"))
+    with pytest.raises(SinkError, match=f"the metadata of the table {PLACE} is gone"):
+        yard.desk.drop_shadows(A)
+    (told,) = yard.stage.project.forget(A)
+    assert f"the metadata of the table {PLACE} is gone" in told.stay[f"{PLACE}__{A}"]
+    aside.rename(at)
+    assert yard.rows() == NEW
 
 
 def test_the_commands(yard):

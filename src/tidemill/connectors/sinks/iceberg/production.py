@@ -24,7 +24,7 @@ from tidemill.connectors.sinks.iceberg.changes import (
     with_change,
 )
 from tidemill.connectors.sinks.iceberg.columns import ColumnChanges, add_columns
-from tidemill.connectors.sinks.iceberg.dropping import drop_lent_table
+from tidemill.connectors.sinks.iceberg.dropping import drop_lent_table, find_borrowers
 from tidemill.connectors.sinks.iceberg.range_files import Key, Stretch, find_files
 from tidemill.connectors.sinks.iceberg.range_rows import Rewriter, digest
 from tidemill.connectors.sinks.iceberg.range_swap import (
@@ -178,11 +178,10 @@ class IcebergProduction(Production):
 
     def drop_shadow(self, run: str, *, others: Iterable[str] = ()) -> int:
         """Untag the run's states, then delete the shadow less the files that tables refer to."""
-        table = find_table(self.catalog, self.place)
-        if table is not None:
+        borrowers = list(find_borrowers(self.catalog, self.place, run, others))
+        for table in borrowers:
             unset_tags(table, tags_of(run))
-        places = dict.fromkeys((self.place, *others))
-        return drop_lent_table(self.catalog, self.shadow, list(places))
+        return drop_lent_table(self.catalog, self.shadow, borrowers)
 
     def _replace(self, asked: Replacement, action: Action) -> Change:
         """See the module; what was written and is not needed is deleted."""
