@@ -203,6 +203,30 @@ def test_forgetting_a_reverted_run_leaves_what_production_still_names(yard):
     assert f"{PLACE}__{A}" in told.stay
 
 
+def test_a_publish_that_was_rolled_back_is_made_again(yard):
+    """A rollback takes the rows back, and leaves the properties that say what was published."""
+    yard.backfill()
+    before = yard.snapshot(PLACE)
+    yard.desk.publish(A)
+    yard.catalog.load_table(PLACE).manage_snapshots().rollback_to_snapshot(before).commit()
+    yard.put(PLACE, LIVE, (30.0, 5, "live"))
+    assert yard.rows() == sorted([*OLD, (30.0, 5, "live")])
+    with pytest.raises(RunError, match=r"--min-match asks for 99\.9%"):
+        yard.desk.publish(A, min_match=99.9, while_live=True)
+    (done,) = yard.desk.publish(A, while_live=True)
+    assert done.outlook.done is None and yard.rows() == [*NEW, (30.0, 5, "live")]
+    (again,) = yard.desk.publish(A)
+    assert again.outlook.done == done.change
+
+
+def test_a_publish_holds_when_the_snapshots_after_it_are_expired(yard):
+    yard.backfill()
+    yard.desk.publish(A)
+    for number in range(40):
+        yard.put(PLACE, LIVE, (30.0 + number, number, "live"))
+    assert yard.desk.publish(A)[0].outlook.done is not None
+
+
 def rename(yard):
     yard.catalog.rename_table(PLACE, "marts.output__old")
     return "marts.output__old"

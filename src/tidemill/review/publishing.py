@@ -144,8 +144,7 @@ class _Review:
         return found
 
     def _is_done(self, output: ReviewedOutput) -> bool:
-        told = [each for each in output.production.changes() if each.run == self.manifest.run]
-        return bool(told) and told[-1].action is self.asked.action
+        return output.production.done(self.manifest.run, self.asked.action) is not None
 
     def _look(self, output: ReviewedOutput) -> Outlook:
         outlook = output.production.look(self._replacement(output), self.asked.action)

@@ -145,6 +145,13 @@ class Production(ABC):
         """All publishes and reverts that the place knows of, the oldest first."""
 
     @abstractmethod
+    def done(self, run: str, action: Action) -> Change | None:
+        """The run's last change, if it is such an action and the place still has it.
+
+        A place that somebody has set back to an older state does not have it any more.
+        """
+
+    @abstractmethod
     def look(self, asked: Replacement, action: Action) -> Outlook:
         """What :meth:`publish` or :meth:`revert` would do now; raises the errors that they raise.
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from tidemill.archive.progress import read_progress
 from tidemill.connectors.sinks.iceberg.changes import (
+    is_rolled_back,
     read_changes,
     tag_before,
     tag_compared,
@@ -138,6 +139,10 @@ class IcebergProduction(Production):
     def changes(self) -> list[Change]:
         """They are properties of the table."""
         return read_changes(self._load().metadata.properties)
+
+    def done(self, run: str, action: Action) -> Change | None:
+        """By the table's properties and its history."""
+        return _done(self._load(), run, action)
 
     def look(self, asked: Replacement, action: Action) -> Outlook:
         """Plan the swap against the table as it is now."""
@@ -395,9 +400,11 @@ def _last(table: Table, run: str) -> Change | None:
 
 
 def _done(table: Table, run: str, action: Action) -> Change | None:
-    """The run's last change at the table, if it is the one that is asked for."""
+    """The run's last change at the table, if it is the one that is asked for and still holds."""
     last = _last(table, run)
-    return last if last is not None and last.action is action else None
+    if last is None or last.action is not action or is_rolled_back(table.metadata, last):
+        return None
+    return last
 
 
 def _tagged(table: Table, tag: str, known: int | None) -> int | None:
