@@ -308,6 +308,7 @@ class IcebergProduction(Production):
         if action is Action.REVERT:
             assert last is not None
             source = Source(table, _tagged(table, tag_before(asked.run), last.before))
+            _require_same_column(table, source.snapshot, stretch.column)
             seen: tuple[int | None, ...] = (_tagged(table, tag_published(asked.run), last.after),)
             return source, None if asked.changed else _Sight(stretch, seen)
         shadow = self._shadow()
@@ -432,5 +433,23 @@ def _require_times(table: Table, column: str) -> None:
             f"the table {what} {column!r}, which the range is about",
             where=f"table {'.'.join(table.name())}",
             fix="add the column to the table, or name another time: under the sink; nothing was "
+            "changed",
+        )
+
+
+def _require_same_column(table: Table, snapshot: int | None, column: str) -> None:
+    """Refuse a time column that took the name of another one: all old rows are null in it."""
+    found = None if snapshot is None else table.metadata.snapshot_by_id(snapshot)
+    old = {each.schema_id: each for each in table.metadata.schemas}.get(
+        -1 if found is None or found.schema_id is None else found.schema_id
+    )
+    if old is None or column not in old.column_names:
+        return
+    if old.find_field(column).field_id != table.schema().find_field(column).field_id:
+        raise SinkError(
+            f"the column {column!r} is another one than that of the publish: which rows are those "
+            "of the range is not known any more",
+            where=f"table {'.'.join(table.name())}",
+            fix=f"rename the columns back, so that {column!r} has the old times; nothing was "
             "changed",
         )
