@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.review.desk_yard import HOUR, LIVE, PLACE, SPAN, T0, A, B, DeskYard
+from tidemill.cli.publish import publish
 from tidemill.connectors.sinks.contract import Sink
 from tidemill.connectors.sinks.iceberg.production import IcebergProduction
 from tidemill.errors import RequestError, RunError, SinkError
@@ -347,3 +348,16 @@ def test_a_minimum_that_is_no_percentage_is_refused_in_python(yard, minimum):
     with pytest.raises(RequestError, match="min_match is a percentage from 0 to 100"):
         yard.desk.publish(A, min_match=minimum)
     assert yard.rows() == OLD
+
+
+def test_rows_that_come_while_the_question_waits_are_not_lost(yard, monkeypatch):
+    yard.backfill()
+
+    def answer(*args, **kwargs):
+        yard.put(PLACE, "somebody", (15.0, 6, "now"))
+
+    monkeypatch.setattr("tidemill.cli.publish.require_yes", answer)
+    config = yard.stage.project.loaded.path
+    with pytest.raises(SinkError, match="have changed since it was compared"):
+        publish.callback(A, yes=False, config=config, as_json=True, dry_run=False)
+    assert (15.0, 6, "now") in yard.rows()

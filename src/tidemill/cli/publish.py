@@ -111,7 +111,10 @@ def _carry_out(
         question = f"{action} {run}?"
         require_yes(question, yes=yes, unchanged="nothing was changed")
     if not dry_run:
-        found = act(run, **{name: value for name, value in options.items() if name != "min_match"})
+        looked = {each.output: each.outlook.states for each in found if each.outlook.states}
+        looked = {} if yes else looked  # nobody has looked at what is asked now
+        rest = {name: value for name, value in options.items() if name != "min_match"}
+        found = act(run, looked=looked, **rest)
     told = {"dry_run": dry_run, "outputs": [each.to_json() for each in found]}
     if as_json or not dry_run or is_done:
         present(as_json, told, "reviewview.show_changes", found)

@@ -9,11 +9,17 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from tidemill.connectors.sinks.replacing import Action, Change, Outlook, count_json
+from tidemill.connectors.sinks.replacing import (
+    Action,
+    Change,
+    Outlook,
+    Replacement,
+    count_json,
+)
 from tidemill.errors import RequestError, RunError, TidemillError
 from tidemill.iceberg.catalog import open_catalog
 from tidemill.review.coverage import Coverage
@@ -44,6 +50,8 @@ class PublishRequest:
     other_schema: bool = False
     unfinished: bool = False
     partial: bool = False  # the run read a part of the input, or had other parameters
+    looked: Mapping[str, tuple[int | None, int | None]] = field(default_factory=dict)
+    """By output the states that a dry run has shown: what has changed since then is refused."""
 
 
 @dataclass(frozen=True)
@@ -157,17 +165,23 @@ class _Review:
         return outlook
 
     def _change(self, output: ReviewedOutput) -> Change:
+        asked = self._replacement(output)
         if self.asked.action is Action.PUBLISH:
-            return output.production.publish(self._replacement(output))
-        return output.production.revert(self._replacement(output))
+            return output.production.publish(asked)
+        return output.production.revert(asked)
 
-    def _replacement(self, output: ReviewedOutput) -> Any:
-        return output.asked(
+    def _replacement(self, output: ReviewedOutput) -> Replacement:
+        """What is asked; where nobody has compared, what a dry run has shown is what was seen."""
+        asked = output.asked(
             self.manifest.run,
             self.folder,
             changed=self.asked.changed,
             other_schema=self.asked.other_schema,
         )
+        states = self.asked.looked.get(output.name)
+        if asked.was_seen or states is None:
+            return asked
+        return replace(asked, was_seen=True, seen=states[0], seen_shadow=states[1])
 
     def _told(
         self, output: ReviewedOutput, outlook: Outlook, change: Change | None

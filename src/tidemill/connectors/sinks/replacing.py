@@ -129,6 +129,8 @@ class Outlook:
     done: Change | None  # it is done already
     counts: Counts = field(default_factory=Counts)
     columns: tuple[str, ...] = ()  # what would change in the table's columns, in words
+    states: tuple[int | None, int | None] | None = None
+    """The snapshots of production and of the shadow that were looked at; None: it is done."""
 
 
 class Production(ABC):

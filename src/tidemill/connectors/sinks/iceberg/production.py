@@ -159,7 +159,8 @@ class IcebergProduction(Production):
             sight.require(table, _SEEN[action])
         swap = find_swap(table, source, stretch)
         require_there(source, swap)
-        return Outlook(self.place, None, swap.counts, columns.words)
+        states = table.metadata.current_snapshot_id, source.snapshot
+        return Outlook(self.place, None, swap.counts, columns.words, states)
 
     def publish(self, asked: Replacement) -> Change:
         """Files of the shadow come in by reference where the table reads them alike."""
