@@ -3,12 +3,15 @@
 import json
 import math
 from dataclasses import replace
+from decimal import Decimal
+from fractions import Fraction
 from html.parser import HTMLParser
 
 import pyarrow as pa
 import pytest
 import yaml
 
+from tests.cli.stage import OUTPUT_SCHEMA
 from tests.manifests import change
 from tests.review.stage import LIVE, PRODUCTION, RUN, SHADOW, Review, at, row
 from tidemill.errors import PlanError, RequestError, RunError, SinkError
@@ -290,6 +293,62 @@ def test_by_how_much(tmp_path):
     a, b = found.columns["a"], found.columns["b"]
     assert (a.rows, a.largest, a.mean) == (3, 3.0, 3.0)
     assert (b.rows, b.largest, b.mean) == (2, 2.0, 2.0)
+
+
+BIG = Decimal("9" * 36 + ".99")
+
+
+@pytest.mark.parametrize("copies", [1, 2])
+@pytest.mark.parametrize(
+    ("kind", "sides", "tolerance", "is_near"),
+    [
+        (pa.int64(), (2**60, 2**60 + 1), 0, False),
+        (pa.int64(), (2**60, 2**60 + 1), 1, True),
+        (pa.int64(), (2**60, 2**60 + 129), 129, True),
+        (pa.int64(), (-(2**63), 2**63 - 1), 1e18, False),
+        (pa.int64(), (-(2**63), 2**63 - 1), 1e300, True),
+        (pa.int64(), (1, 3), 1.9, False),
+        (pa.decimal128(38, 2), (Decimal(10**20), Decimal(10**20) + Decimal("0.01")), 0.001, False),
+        (pa.decimal128(38, 2), (Decimal(10**20), Decimal(10**20) + Decimal("0.01")), 0.01, True),
+        (pa.decimal128(9, 2), (Decimal("1.01"), Decimal("1.02")), 0.01, True),
+        (pa.decimal128(38, 2), (BIG, BIG.copy_negate()), 1, False),
+        (pa.decimal128(38, 2), (BIG, BIG.copy_negate()), 1e37, True),
+        (pa.decimal128(38, 38), (Decimal("0." + "9" * 38), Decimal("-0." + "9" * 38)), 1.5, False),
+        (pa.float64(), (1.0, 1.25), 0.25, True),
+        (pa.float64(), (math.inf, -math.inf), 1e300, False),
+    ],
+)
+def test_a_tolerance_holds_to_the_last_digit(kind, sides, tolerance, is_near, copies):
+    """A double has 15 digits: numbers with more of them must not become one."""
+    from tests.review.test_comparing import compare_tables
+
+    schema = pa.schema([("key", pa.int64()), ("a", kind)])
+    rules = make_rules(schema, schema, Asked(("key",), {"a": tolerance}))
+    ours, theirs = (
+        pa.table({"key": [1] * copies, "a": pa.array([value] * copies, kind)}) for value in sides
+    )
+    found = compare_tables(ours, theirs, rules)
+    assert (found.equal, found.different) == ((copies, 0) if is_near else (0, copies))
+    if not is_near and math.isfinite(sides[0]):
+        apart = abs(Fraction(sides[0]) - Fraction(sides[1]))
+        assert found.columns["a"].largest == pytest.approx(float(apart), rel=1e-12)
+
+
+def test_json_has_no_infinity_where_distances_add_up_beyond_a_double(tmp_path):
+    review = Review.make(tmp_path)
+    schema = pa.schema([*OUTPUT_SCHEMA, ("much", pa.float64())])
+    for run, value in ((review.run(RUN, SHADOW), 1.7e308), (review.run(LIVE, PRODUCTION), 0.0)):
+        review.write(run, [row(n) | {"much": value} for n in range(2)], schema=schema)
+    told = json.loads(review.cli("compare", RUN, "--json").out, parse_constant=pytest.fail)
+    assert told["differences"]["much"] == {"rows": 2, "largest": 1.7e308, "mean": "inf"}
+
+
+def test_a_time_without_timestamps_is_refused_also_if_it_is_ignored():
+    here = pa.schema([("at", pa.timestamp("us", "UTC")), ("key", pa.int64())])
+    for kind in (pa.string(), pa.int64(), pa.date32()):
+        there = pa.schema([("at", kind), ("key", pa.int64())])
+        with pytest.raises(PlanError, match="has no timestamps in one of the tables"):
+            make_rules(here, there, Asked(("key",), ignore=("at",)), time="at")
 
 
 def test_sums_of_summaries_and_their_bins():

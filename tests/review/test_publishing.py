@@ -1,10 +1,12 @@
 """Publish, revert, history and shadows of whole runs: what is refused, and what is told."""
 
 import json
+from pathlib import Path
 
 import pytest
 
 from tests.review.desk_yard import HOUR, LIVE, PLACE, SPAN, T0, A, B, DeskYard
+from tidemill.cli.publish import publish
 from tidemill.connectors.sinks.contract import Sink
 from tidemill.connectors.sinks.iceberg.production import IcebergProduction
 from tidemill.errors import RequestError, RunError, SinkError
@@ -202,6 +204,72 @@ def test_forgetting_a_reverted_run_leaves_what_production_still_names(yard):
     assert f"{PLACE}__{A}" in told.stay
 
 
+def test_a_publish_that_was_rolled_back_is_made_again(yard):
+    """A rollback takes the rows back, and leaves the properties that say what was published."""
+    yard.backfill()
+    before = yard.snapshot(PLACE)
+    yard.desk.publish(A)
+    yard.catalog.load_table(PLACE).manage_snapshots().rollback_to_snapshot(before).commit()
+    yard.put(PLACE, LIVE, (30.0, 5, "live"))
+    assert yard.rows() == sorted([*OLD, (30.0, 5, "live")])
+    with pytest.raises(RunError, match=r"--min-match asks for 99\.9%"):
+        yard.desk.publish(A, min_match=99.9, while_live=True)
+    (done,) = yard.desk.publish(A, while_live=True)
+    assert done.outlook.done is None and yard.rows() == [*NEW, (30.0, 5, "live")]
+    (again,) = yard.desk.publish(A)
+    assert again.outlook.done == done.change
+
+
+def test_a_publish_holds_when_the_snapshots_after_it_are_expired(yard):
+    yard.backfill()
+    yard.desk.publish(A)
+    for number in range(40):
+        yard.put(PLACE, LIVE, (30.0 + number, number, "live"))
+    assert yard.desk.publish(A)[0].outlook.done is not None
+
+
+def rename(yard):
+    yard.catalog.rename_table(PLACE, "marts.output__old")
+    return "marts.output__old"
+
+
+def name_another_table(yard):
+    config = yard.stage.project.loaded.config
+    section = config.pipelines["pipeline"]
+    sink = section.sinks["output"].model_copy(update={"table": "marts.v2"})
+    config.pipelines["pipeline"] = section.model_copy(update={"sinks": {"output": sink}})
+    return PLACE
+
+
+@pytest.mark.parametrize("move", [rename, name_another_table])
+@pytest.mark.parametrize("drops", [True, False])
+def test_production_keeps_its_files_where_nobody_names_it_any_more(yard, move, drops):
+    yard.backfill()
+    yard.desk.publish(A)
+    place = move(yard)
+    if drops:
+        yard.desk.drop_shadows(A)
+    else:
+        (told,) = yard.stage.project.forget(A)
+        assert told.stay == {f"{PLACE}__{A}": f"{place} has files of it"}
+    assert yard.rows(place) == NEW
+    tags = yard.catalog.load_table(place).metadata.refs
+    assert (f"tidemill-before-{A}" in tags) is not drops
+
+
+def test_nothing_is_dropped_while_production_s_metadata_cannot_be_found(yard):
+    yard.backfill()
+    yard.desk.publish(A)
+    at = Path(yard.catalog.load_table(PLACE).metadata_location.removeprefix("file://"))
+    aside = at.rename(at.with_suffix(".aside"))
+    with pytest.raises(SinkError, match=f"the metadata of the table {PLACE} is gone"):
+        yard.desk.drop_shadows(A)
+    (told,) = yard.stage.project.forget(A)
+    assert f"the metadata of the table {PLACE} is gone" in told.stay[f"{PLACE}__{A}"]
+    aside.rename(at)
+    assert yard.rows() == NEW
+
+
 def test_the_commands(yard):
     yard.backfill()
     outcome = yard.cli("publish", A)
@@ -264,3 +332,32 @@ def test_a_place_that_only_takes_rows_is_refused():
 
     with pytest.raises(SinkError, match="'told' goes to kafka:plays: what is there cannot be"):
         Log().production(A, "told")
+
+
+@pytest.mark.parametrize("command", ["compare", "publish"])
+def test_a_minimum_that_is_no_number_does_not_let_everything_pass(yard, command):
+    yard.backfill()
+    told = yard.cli(command, A, "--min-match", "nan", *(["--yes"] if command == "publish" else []))
+    assert told.code == 2 and "is not a number from 0 to 100" in told.err
+    assert yard.rows() == OLD
+
+
+@pytest.mark.parametrize("minimum", [float("nan"), 100.1, -1])
+def test_a_minimum_that_is_no_percentage_is_refused_in_python(yard, minimum):
+    yard.backfill()
+    with pytest.raises(RequestError, match="min_match is a percentage from 0 to 100"):
+        yard.desk.publish(A, min_match=minimum)
+    assert yard.rows() == OLD
+
+
+def test_rows_that_come_while_the_question_waits_are_not_lost(yard, monkeypatch):
+    yard.backfill()
+
+    def answer(*args, **kwargs):
+        yard.put(PLACE, "somebody", (15.0, 6, "now"))
+
+    monkeypatch.setattr("tidemill.cli.publish.require_yes", answer)
+    config = yard.stage.project.loaded.path
+    with pytest.raises(SinkError, match="have changed since it was compared"):
+        publish.callback(A, yes=False, config=config, as_json=True, dry_run=False)
+    assert (15.0, 6, "now") in yard.rows()

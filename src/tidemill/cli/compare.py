@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from tidemill.cli.options import (
+    PERCENT,
     common,
     completed,
     open_project,
@@ -68,7 +69,7 @@ def _tolerances(ctx: click.Context, param: Any, given: tuple[str, ...]) -> dict[
 )
 @click.option(
     "--min-match",
-    type=click.FloatRange(0, 100),
+    type=PERCENT,
     metavar="PERCENT",
     help="Exit with 1 if less than this part of the rows is equal: 99.9.",
 )

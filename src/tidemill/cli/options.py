@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 from collections.abc import Callable, Iterable
 from functools import reduce
@@ -73,6 +74,21 @@ class Parsed(click.ParamType[Any]):
             self.fail(f"{error.message}; {error.fix}")
 
 
+class Percent(click.FloatRange):
+    """A share in percent. A range lets NaN pass, and nothing is less than NaN."""
+
+    def __init__(self) -> None:
+        super().__init__(0, 100)
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
+        """Parse a number from 0 to 100."""
+        found = super().convert(value, param, ctx)
+        if math.isnan(found):
+            self.fail(f"{value!r} is not a number from 0 to 100", param, ctx)
+        return found
+
+
+PERCENT = Percent()
 INSTANT = Parsed("time", parse_instant)
 LENGTH = Parsed("duration", parse_duration)
 EMISSION = Parsed("now|time", lambda text: text if text == "now" else parse_instant(text))

@@ -9,6 +9,7 @@ import click
 
 from tidemill.cli.consent import require_yes
 from tidemill.cli.options import (
+    PERCENT,
     common,
     completed,
     open_project,
@@ -38,7 +39,7 @@ _consent = stacked(
 @run_argument
 @click.option(
     "--min-match",
-    type=click.FloatRange(0, 100),
+    type=PERCENT,
     metavar="PERCENT",
     help="Compare first, and publish only if so many rows are equal: 99.9.",
 )
@@ -54,6 +55,12 @@ _consent = stacked(
     is_flag=True,
     help="Publish what is there of a run that is not finished: all other rows of the range are "
     "lost.",
+)
+@click.option(
+    "--partial",
+    is_flag=True,
+    help="Publish a run with --region, --where or --param that production was not made with: all "
+    "other rows of the range are lost.",
 )
 @_consent
 @common
@@ -104,7 +111,10 @@ def _carry_out(
         question = f"{action} {run}?"
         require_yes(question, yes=yes, unchanged="nothing was changed")
     if not dry_run:
-        found = act(run, **{name: value for name, value in options.items() if name != "min_match"})
+        looked = {each.output: each.outlook.states for each in found if each.outlook.states}
+        looked = {} if yes else looked  # nobody has looked at what is asked now
+        rest = {name: value for name, value in options.items() if name != "min_match"}
+        found = act(run, looked=looked, **rest)
     told = {"dry_run": dry_run, "outputs": [each.to_json() for each in found]}
     if as_json or not dry_run or is_done:
         present(as_json, told, "reviewview.show_changes", found)

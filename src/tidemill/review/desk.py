@@ -42,7 +42,8 @@ class ReviewDesk:
         """Replace the run's range in production by the run's rows, one commit for each output.
 
         Options are the fields of :class:`~tidemill.review.publishing.PublishRequest`:
-        ``dry_run``, ``min_match``, ``changed``, ``while_live``, ``other_schema``, ``unfinished``.
+        ``dry_run``, ``min_match``, ``changed``, ``while_live``, ``other_schema``, ``unfinished``,
+        ``partial``.
         A repeat changes nothing.
         """
         from tidemill.review.publishing import PublishRequest, review

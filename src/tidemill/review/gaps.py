@@ -259,11 +259,11 @@ class _Finder:
         shadows = open_sinks(SinkRun(self.loaded, self.catalog, manifest, folder.path))
         try:
             production = shadows[output].production(manifest.run, output)
-            changes = [each for each in production.changes() if each.run == manifest.run]
+            published = production.done(manifest.run, Action.PUBLISH)
         except SinkError:
             return  # a place that nothing is published into, or that is not there
-        if production.place == place and changes and changes[-1].action is Action.PUBLISH:
-            yield changes[-1].span
+        if production.place == place and published is not None:
+            yield published.span
 
     def _began(self, manifest: Manifest) -> int:
         """The first output time for which a live run has read all input."""

@@ -9,13 +9,20 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from tidemill.connectors.sinks.replacing import Action, Change, Outlook, count_json
-from tidemill.errors import RunError, TidemillError
+from tidemill.connectors.sinks.replacing import (
+    Action,
+    Change,
+    Outlook,
+    Replacement,
+    count_json,
+)
+from tidemill.errors import RequestError, RunError, TidemillError
 from tidemill.iceberg.catalog import open_catalog
+from tidemill.review.coverage import Coverage
 from tidemill.review.outputs import ReviewedOutput, open_outputs
 from tidemill.review.writers import Writers
 from tidemill.runfolder.compared import read_compared
@@ -42,6 +49,9 @@ class PublishRequest:
     while_live: bool = False  # a run may still write rows of the range
     other_schema: bool = False
     unfinished: bool = False
+    partial: bool = False  # the run read a part of the input, or had other parameters
+    looked: Mapping[str, tuple[int | None, int | None]] = field(default_factory=dict)
+    """By output the states that a dry run has shown: what has changed since then is refused."""
 
 
 @dataclass(frozen=True)
@@ -110,9 +120,18 @@ class _Review:
     def _outputs(self) -> list[ReviewedOutput]:
         catalog = open_catalog(self.loaded)
         found = open_outputs(self.loaded, catalog, self.manifest, self.folder)
-        is_publish = self.asked.action is Action.PUBLISH
-        if self.asked.min_match is None or not is_publish or all(map(self._is_done, found)):
+        if self.asked.action is not Action.PUBLISH or all(map(self._is_done, found)):
             return found
+        if not self.asked.partial:
+            places = [each.production.place for each in found]
+            Coverage(self.loaded, self.registry, self.manifest).require_whole(places)
+        if self.asked.min_match is None:
+            return found
+        if not 0 <= self.asked.min_match <= 100:
+            raise RequestError(
+                f"min_match is a percentage from 0 to 100, found {self.asked.min_match}",
+                fix="99.9 asks for 999 equal rows of 1,000; nothing was changed",
+            )
         from tidemill.review.comparing import CompareRequest, compare_run
 
         compare_run(self.loaded, self.registry, CompareRequest.of(self.manifest.run))
@@ -133,8 +152,7 @@ class _Review:
         return found
 
     def _is_done(self, output: ReviewedOutput) -> bool:
-        told = [each for each in output.production.changes() if each.run == self.manifest.run]
-        return bool(told) and told[-1].action is self.asked.action
+        return output.production.done(self.manifest.run, self.asked.action) is not None
 
     def _look(self, output: ReviewedOutput) -> Outlook:
         outlook = output.production.look(self._replacement(output), self.asked.action)
@@ -147,17 +165,23 @@ class _Review:
         return outlook
 
     def _change(self, output: ReviewedOutput) -> Change:
+        asked = self._replacement(output)
         if self.asked.action is Action.PUBLISH:
-            return output.production.publish(self._replacement(output))
-        return output.production.revert(self._replacement(output))
+            return output.production.publish(asked)
+        return output.production.revert(asked)
 
-    def _replacement(self, output: ReviewedOutput) -> Any:
-        return output.asked(
+    def _replacement(self, output: ReviewedOutput) -> Replacement:
+        """What is asked; where nobody has compared, what a dry run has shown is what was seen."""
+        asked = output.asked(
             self.manifest.run,
             self.folder,
             changed=self.asked.changed,
             other_schema=self.asked.other_schema,
         )
+        states = self.asked.looked.get(output.name)
+        if asked.was_seen or states is None:
+            return asked
+        return replace(asked, was_seen=True, seen=states[0], seen_shadow=states[1])
 
     def _told(
         self, output: ReviewedOutput, outlook: Outlook, change: Change | None

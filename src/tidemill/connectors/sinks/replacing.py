@@ -129,6 +129,8 @@ class Outlook:
     done: Change | None  # it is done already
     counts: Counts = field(default_factory=Counts)
     columns: tuple[str, ...] = ()  # what would change in the table's columns, in words
+    states: tuple[int | None, int | None] | None = None
+    """The snapshots of production and of the shadow that were looked at; None: it is done."""
 
 
 class Production(ABC):
@@ -143,6 +145,13 @@ class Production(ABC):
     @abstractmethod
     def changes(self) -> list[Change]:
         """All publishes and reverts that the place knows of, the oldest first."""
+
+    @abstractmethod
+    def done(self, run: str, action: Action) -> Change | None:
+        """The run's last change, if it is such an action and the place still has it.
+
+        A place that somebody has set back to an older state does not have it any more.
+        """
 
     @abstractmethod
     def look(self, asked: Replacement, action: Action) -> Outlook:

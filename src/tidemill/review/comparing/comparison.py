@@ -45,7 +45,11 @@ class OutputComparison:
             "key": [key.name for key in rules.keys] if rules.is_keyed else None,
             "columns": {name: each.rows for name, each in self.columns().items()},
             "differences": {
-                name: {"rows": each.rows, "largest": as_json(each.largest), "mean": each.mean}
+                name: {
+                    "rows": each.rows,
+                    "largest": as_json(each.largest),
+                    "mean": as_json(each.mean),
+                }
                 for name, each in self.columns().items()
             },
             "causes": dict(self.causes()),

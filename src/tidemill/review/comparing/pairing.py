@@ -11,13 +11,15 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-from tidemill.review.comparing.rules import Column, Rules
+from tidemill.review.comparing.rules import Column, Rules, is_exact
 
 if TYPE_CHECKING:
     import polars as pl
 
+_LARGEST = 2**127 - 1
 _THERE, _ROW, _RANK, _GROUP = "_there", "_row", "_rank", "_group"
 
 
@@ -25,8 +27,49 @@ def distance(column: Column, suffix: str) -> pl.Expr:
     """How far the values of both sides lie apart, as a double."""
     import polars as pl
 
-    ours, theirs = pl.col(column.at), pl.col(f"{column.at}{suffix}")
-    return (ours.cast(pl.Float64) - theirs.cast(pl.Float64)).abs()
+    rough, exact = _rough(column, suffix), _exact(column, suffix)
+    if exact is None:
+        return rough
+    return (
+        pl.when(rough < _reach(column))
+        .then(exact.cast(pl.Float64) / 10 ** _scale(column))
+        .otherwise(rough)
+    )
+
+
+def _rough(column: Column, suffix: str) -> pl.Expr:
+    import polars as pl
+
+    ours, theirs = (pl.col(each).cast(pl.Float64) for each in (column.at, f"{column.at}{suffix}"))
+    return (ours - theirs).abs()
+
+
+def _exact(column: Column, suffix: str) -> pl.Expr | None:
+    """The distance of whole numbers and decimals, in units of the last digit; others have none.
+
+    A double has 15 digits: two such numbers that differ could be one double.
+    """
+    import polars as pl
+
+    if not is_exact(column.kind):
+        return None
+    sides = (pl.col(each).to_physical() for each in (column.at, f"{column.at}{suffix}"))
+    ours, theirs = (each.cast(pl.Int128) for each in sides)
+    return (ours - theirs).abs()
+
+
+def _scale(column: Column) -> int:
+    return int(getattr(column.kind, "scale", 0))
+
+
+def _reach(column: Column) -> float:
+    """Values that lie further apart may have no exact distance in 128 bits."""
+    return 10.0 ** (38 - _scale(column))
+
+
+def _allowed(column: Column) -> Fraction:
+    """The tolerance as it was written: 0.01, and not the double beside it."""
+    return Fraction(repr(float(column.tolerance or 0)))
 
 
 def close_to(column: Column, suffix: str) -> pl.Expr:
@@ -36,7 +79,12 @@ def close_to(column: Column, suffix: str) -> pl.Expr:
     same = pl.col(column.at).eq_missing(pl.col(f"{column.at}{suffix}"))
     if column.tolerance is None:
         return same
-    return same | (distance(column, suffix) <= column.tolerance).fill_null(False)
+    near, exact = _rough(column, suffix) <= column.tolerance, _exact(column, suffix)
+    if exact is not None:
+        most = min(_LARGEST, int(_allowed(column) * 10 ** _scale(column)))
+        is_in_reach = _rough(column, suffix) < _reach(column)
+        near = pl.when(is_in_reach).then(exact <= pl.lit(most, pl.Int128)).otherwise(near)
+    return same | near.fill_null(False)
 
 
 def pair_repeated(
@@ -143,8 +191,10 @@ def _is_near(ours: list[Any], theirs: list[Any], close: tuple[Column, ...]) -> b
             if a is not b:
                 return False
         elif a != b and not (_is_nan(a) and _is_nan(b)):
-            apart = abs(float(a) - float(b))
-            if not apart <= (column.tolerance or 0):  # NaN is near to nothing else
+            if is_exact(column.kind):
+                if abs(Fraction(a) - Fraction(b)) > _allowed(column):
+                    return False
+            elif not abs(a - b) <= (column.tolerance or 0):  # NaN is near to nothing else
                 return False
     return True
 

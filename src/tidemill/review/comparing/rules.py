@@ -116,7 +116,7 @@ def make_rules(
             where=where,
             fix="name another table with --with, or ignore fewer columns",
         )
-    _require_time(time, common, where)
+    _require_time(time, (here, there), common, where)
     for each in named:
         if each not in chosen:
             lacking = "ignored" if each in asked.ignore else "not in both tables"
@@ -150,8 +150,12 @@ def make_rules(
     )
 
 
-def _require_time(time: str | None, common: Sequence[str], where: str) -> None:
-    if time is not None and time not in common:
+def _require_time(
+    time: str | None, sides: Sequence[pa.Schema], common: Sequence[str], where: str
+) -> None:
+    if time is None:
+        return
+    if time not in common:
         raise PlanError(
             f"the table has no column {time!r}, which is the sink's time: the run's range cannot "
             "be found in it",
@@ -159,6 +163,15 @@ def _require_time(time: str | None, common: Sequence[str], where: str) -> None:
             fix="compare with a table that has it, or rename the column",
             column=time,
         )
+    for found in (side.field(time).type for side in sides):
+        if not pa.types.is_timestamp(found):
+            raise PlanError(
+                f"the column {time!r}, which is the sink's time, has no timestamps in one of the "
+                f"tables ({found}): the run's range cannot be found in it",
+                where=where,
+                fix="compare with a table that has timestamps there",
+                column=time,
+            )
 
 
 def _kinds(
@@ -204,6 +217,11 @@ def is_number(kind: pa.DataType) -> bool:
     """Whether two values of the type have a distance."""
     types = pa.types
     return bool(types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind))
+
+
+def is_exact(kind: pa.DataType) -> bool:
+    """Whether values of the type are whole numbers or decimals."""
+    return bool(pa.types.is_integer(kind) or pa.types.is_decimal(kind))
 
 
 def _names(names: Sequence[str]) -> str:

@@ -16,6 +16,7 @@ from tidemill.review.comparing.engine import Seen, compare_rows
 from tidemill.review.comparing.evidence import gather
 from tidemill.review.comparing.rules import Asked, Rules, make_rules
 from tidemill.review.comparing.sides import Side, SideFinder, Sides, state_note
+from tidemill.review.coverage import Coverage
 from tidemill.runfolder.compared import ComparedOutput, write_compared
 from tidemill.runfolder.folder import RunFolder
 
@@ -76,11 +77,21 @@ def compare_run(loaded: LoadedConfig, registry: Registry, asked: CompareRequest)
             looked.append(_noted(compared, each.span))
     if looked:
         write_compared(folder, looked)
-    notes = list(state_note(registry, manifest))
+    notes = [*state_note(registry, manifest), *_part_note(finder, sides)]
     skipped = [n for n in manifest.outputs.sinks if n not in {each.output for each in found}]
     if skipped and not asked.outputs:
         notes.append(f"not compared, their rows are not read back: {', '.join(skipped)}")
     return Comparison(record.run, manifest.pipeline, tuple(found), tuple(notes))
+
+
+def _part_note(finder: SideFinder, sides: Sequence[Sides]) -> list[str]:
+    """That the run read a part of the input that production's rows are made of."""
+    coverage = Coverage(finder.loaded, finder.registry, finder.manifest)
+    places = {each.there.place for each in sides if each.is_production}
+    found = sorted({option for place in places for option in coverage.narrowed(place)})
+    if not found:
+        return []
+    return [f"the run was made with {' and '.join(found)}, and production was not"]
 
 
 def _single(asked: CompareRequest, sides: Sides) -> CompareRequest:

@@ -16,7 +16,7 @@ from tidemill.config.places import table_key, table_of
 from tidemill.connectors.sinks.contract import Sink, SinkRun, open_sinks
 from tidemill.connectors.sinks.iceberg.section import table_pin
 from tidemill.connectors.sinks.iceberg.table import open_sides
-from tidemill.errors import RunError
+from tidemill.errors import RunError, SinkError
 from tidemill.iceberg.catalog import find_table, list_tables, tags_of, unpin_snapshot
 from tidemill.planning.manifest import Manifest, Outputs, Resources, RunIdentity, RunTimes
 from tidemill.runfolder.folder import RunFolder
@@ -113,7 +113,10 @@ class Usage:
         others = sorted({*_writers(sink), *self._users.get(place, [])} - {self.run})
         if others:
             return f"the run {others[0]} uses it, too"
-        borrower = sink.lent_to(self._productive)
+        try:
+            borrower = sink.lent_to(self._productive)
+        except SinkError as error:
+            return error.message
         return f"{borrower} has files of it" if borrower else ""
 
     @cached_property

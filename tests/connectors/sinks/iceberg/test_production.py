@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from pyiceberg.table.snapshots import Operation
-from pyiceberg.types import LongType, StringType
+from pyiceberg.types import LongType, StringType, TimestamptzType
 
 from tests.connectors.sinks.iceberg.range_yard import (
     NAME,
@@ -293,6 +293,30 @@ def test_a_table_without_the_time_column_is_refused(plain):
         replace(plain.production, time="when").publish(plain.asked())
     with pytest.raises(SinkError, match="has no time"):
         replace(plain.production, time=None).publish(plain.asked())
+
+
+def test_a_revert_by_another_column_of_the_time_s_name_is_refused(plain):
+    """All old rows are null in it: the revert would find none, and say that it is done."""
+    plain.production.publish(plain.asked())
+    with plain.catalog.load_table(NAME).update_schema() as update:
+        update.rename_column("at", "then")
+    with plain.catalog.load_table(NAME).update_schema() as update:
+        update.add_column("at", TimestamptzType())
+    with pytest.raises(SinkError, match="the column 'at' is another one than that of the publish"):
+        plain.production.revert(plain.asked())
+    with plain.catalog.load_table(NAME).update_schema() as update:
+        update.rename_column("at", "other")
+    with plain.catalog.load_table(NAME).update_schema() as update:
+        update.rename_column("then", "at")
+    plain.production.revert(plain.asked())
+    assert plain.rows() == flat(OLD)
+
+
+def test_tags_do_not_go_by_the_age_that_the_table_gives_its_refs(plain):
+    plain.production.publish(plain.asked())
+    refs = plain.catalog.load_table(NAME).metadata.refs
+    ages = [ref.max_ref_age_ms for name, ref in refs.items() if RUN in name]
+    assert len(ages) == 2 and min(ages) > 10**15
 
 
 def test_a_revert_without_a_publish_is_refused(plain):

@@ -35,6 +35,23 @@ def read_changes(properties: Mapping[str, str], run: str | None = None) -> list[
     return found if run is not None else sorted(found, key=lambda change: change.at)
 
 
+def is_rolled_back(metadata: TableMetadata, change: Change) -> bool:
+    """Whether somebody has set the table back to a state before the change.
+
+    Properties are not set back with it, so the change is still written there. The table's history
+    is followed down to where it is older than the change. If the change's own snapshot is expired,
+    or the table numbers no snapshots (format version 1), this is not known: False then.
+    """
+    made = None if change.after is None else metadata.snapshot_by_id(change.after)
+    at = metadata.current_snapshot()
+    while made is not None and at is not None and at.snapshot_id != made.snapshot_id:
+        if (at.sequence_number or 0) < (made.sequence_number or 0):
+            return True
+        parent = at.parent_snapshot_id
+        at = None if parent is None else metadata.snapshot_by_id(parent)
+    return False
+
+
 def published_in(properties: Mapping[str, str]) -> dict[str, tuple[int, int]]:
     """The ranges (µs) that runs have published and that were not put back, the latest at the end.
 

@@ -8,10 +8,13 @@ are deleted: others may have been added to the table and belong to somebody else
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from tidemill.archive.expiry import delete_files
+from tidemill.connectors.sinks.iceberg.changes import read_changes
+from tidemill.errors import SinkError
 from tidemill.iceberg.catalog import find_table
 from tidemill.iceberg.data_files import data_files, read_entries
 from tidemill.storage.location import Location
@@ -20,6 +23,8 @@ if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
     from pyiceberg.manifest import DataFile, ManifestFile
     from pyiceberg.table import Table
+
+_OF_A_RUN = re.compile(r"__\d{8}_\d{6}_[0-9a-f]{4}(__late|__dead)?$")
 
 
 def drop_table(catalog: Catalog, name: str) -> None:
@@ -47,6 +52,46 @@ def uses_files_of(table: Table, location: str) -> bool:
     return any(path.startswith(below) for path in named_files(table))
 
 
+def find_borrowers(
+    catalog: Catalog, place: str, run: str, others: Iterable[str] = ()
+) -> Iterator[Table]:
+    """The tables that may refer to files of the run's shadow beside a place.
+
+    These are the place, the ``others``, and every table of the place's namespace that keeps a
+    publish of the run: production may have been renamed. Raises SinkError for one of the first two
+    whose metadata cannot be found: the files that it refers to are then not known.
+    """
+    from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
+
+    known = list(dict.fromkeys((place, *others)))
+    for name in known:
+        try:
+            yield catalog.load_table(name)
+        except (NoSuchTableError, NoSuchNamespaceError):
+            continue
+        except FileNotFoundError as error:
+            raise SinkError(
+                f"the metadata of the table {name} is gone, so which files of a shadow it refers "
+                f"to is not known: {error}",
+                where=f"table {name}",
+                fix="restore the metadata, or drop the table from the catalog; nothing was deleted",
+            ) from None
+    for name in _neighbours(catalog, place):
+        found = find_table(catalog, name) if name not in known else None
+        if found is not None and read_changes(found.metadata.properties, run):
+            yield found
+
+
+def _neighbours(catalog: Catalog, place: str) -> list[str]:
+    """The tables of a place's namespace, less those of runs: they refer to no files of others."""
+    from pyiceberg.exceptions import NoSuchNamespaceError
+
+    with contextlib.suppress(NoSuchNamespaceError):
+        found = (".".join(name) for name in catalog.list_tables(place.rsplit(".", 1)[0]))
+        return sorted(name for name in found if _OF_A_RUN.search(name) is None)
+    return []
+
+
 def named_files(table: Table) -> set[str]:
     """The data files that the table's snapshots have rows of, and their row-level deletes."""
     manifests = {
@@ -58,7 +103,7 @@ def named_files(table: Table) -> set[str]:
     return {entry.data_file.file_path for entry in entries}
 
 
-def drop_lent_table(catalog: Catalog, name: str, borrowers: Iterable[str]) -> int:
+def drop_lent_table(catalog: Catalog, name: str, borrowers: Iterable[Table]) -> int:
     """Delete a table, but no file that another one refers to in any snapshot; returns freed bytes.
 
     The files that stay belong to the borrower from now on. As in :func:`drop_table` the entry in
@@ -71,8 +116,7 @@ def drop_lent_table(catalog: Catalog, name: str, borrowers: Iterable[str]) -> in
         with contextlib.suppress(NoSuchTableError, NoSuchNamespaceError):
             catalog.drop_table(name)
         return 0
-    tables = [found for each in borrowers if (found := find_table(catalog, each)) is not None]
-    lent = {path for found in tables for path in named_files(found)}
+    lent = {path for found in borrowers for path in named_files(found)}
     below = _below(table.metadata.location)
     is_lent = any(path.startswith(below) for path in lent)
     if not is_lent:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from tidemill.archive.progress import read_progress
 from tidemill.connectors.sinks.iceberg.changes import (
+    is_rolled_back,
     read_changes,
     tag_before,
     tag_compared,
@@ -24,7 +25,7 @@ from tidemill.connectors.sinks.iceberg.changes import (
     with_change,
 )
 from tidemill.connectors.sinks.iceberg.columns import ColumnChanges, add_columns
-from tidemill.connectors.sinks.iceberg.dropping import drop_lent_table
+from tidemill.connectors.sinks.iceberg.dropping import drop_lent_table, find_borrowers
 from tidemill.connectors.sinks.iceberg.range_files import Key, Stretch, find_files
 from tidemill.connectors.sinks.iceberg.range_rows import Rewriter, digest
 from tidemill.connectors.sinks.iceberg.range_swap import (
@@ -139,6 +140,10 @@ class IcebergProduction(Production):
         """They are properties of the table."""
         return read_changes(self._load().metadata.properties)
 
+    def done(self, run: str, action: Action) -> Change | None:
+        """By the table's properties and its history."""
+        return _done(self._load(), run, action)
+
     def look(self, asked: Replacement, action: Action) -> Outlook:
         """Plan the swap against the table as it is now."""
         table = self._load()
@@ -154,7 +159,8 @@ class IcebergProduction(Production):
             sight.require(table, _SEEN[action])
         swap = find_swap(table, source, stretch)
         require_there(source, swap)
-        return Outlook(self.place, None, swap.counts, columns.words)
+        states = table.metadata.current_snapshot_id, source.snapshot
+        return Outlook(self.place, None, swap.counts, columns.words, states)
 
     def publish(self, asked: Replacement) -> Change:
         """Files of the shadow come in by reference where the table reads them alike."""
@@ -178,11 +184,10 @@ class IcebergProduction(Production):
 
     def drop_shadow(self, run: str, *, others: Iterable[str] = ()) -> int:
         """Untag the run's states, then delete the shadow less the files that tables refer to."""
-        table = find_table(self.catalog, self.place)
-        if table is not None:
+        borrowers = list(find_borrowers(self.catalog, self.place, run, others))
+        for table in borrowers:
             unset_tags(table, tags_of(run))
-        places = dict.fromkeys((self.place, *others))
-        return drop_lent_table(self.catalog, self.shadow, list(places))
+        return drop_lent_table(self.catalog, self.shadow, borrowers)
 
     def _replace(self, asked: Replacement, action: Action) -> Change:
         """See the module; what was written and is not needed is deleted."""
@@ -304,6 +309,7 @@ class IcebergProduction(Production):
         if action is Action.REVERT:
             assert last is not None
             source = Source(table, _tagged(table, tag_before(asked.run), last.before))
+            _require_same_column(table, source.snapshot, stretch.column)
             seen: tuple[int | None, ...] = (_tagged(table, tag_published(asked.run), last.after),)
             return source, None if asked.changed else _Sight(stretch, seen)
         shadow = self._shadow()
@@ -396,9 +402,11 @@ def _last(table: Table, run: str) -> Change | None:
 
 
 def _done(table: Table, run: str, action: Action) -> Change | None:
-    """The run's last change at the table, if it is the one that is asked for."""
+    """The run's last change at the table, if it is the one that is asked for and still holds."""
     last = _last(table, run)
-    return last if last is not None and last.action is action else None
+    if last is None or last.action is not action or is_rolled_back(table.metadata, last):
+        return None
+    return last
 
 
 def _tagged(table: Table, tag: str, known: int | None) -> int | None:
@@ -426,5 +434,23 @@ def _require_times(table: Table, column: str) -> None:
             f"the table {what} {column!r}, which the range is about",
             where=f"table {'.'.join(table.name())}",
             fix="add the column to the table, or name another time: under the sink; nothing was "
+            "changed",
+        )
+
+
+def _require_same_column(table: Table, snapshot: int | None, column: str) -> None:
+    """Refuse a time column that took the name of another one: all old rows are null in it."""
+    found = None if snapshot is None else table.metadata.snapshot_by_id(snapshot)
+    old = {each.schema_id: each for each in table.metadata.schemas}.get(
+        -1 if found is None or found.schema_id is None else found.schema_id
+    )
+    if old is None or column not in old.column_names:
+        return
+    if old.find_field(column).field_id != table.schema().find_field(column).field_id:
+        raise SinkError(
+            f"the column {column!r} is another one than that of the publish: which rows are those "
+            "of the range is not known any more",
+            where=f"table {'.'.join(table.name())}",
+            fix=f"rename the columns back, so that {column!r} has the old times; nothing was "
             "changed",
         )

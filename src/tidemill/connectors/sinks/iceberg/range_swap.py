@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from tidemill.connectors.sinks.iceberg.range_rows import Rewriter
 
 _THREADS = 8
+_FOR_EVER = 2**63 - 1
+"""ms. A tag without an age of its own goes by the table's ``history.expire.max-ref-age-ms``."""
 _Files = Mapping[Key, "FileScanTask"]
 
 
@@ -167,7 +169,7 @@ def stage_tags(transaction: SteadyTransaction, tags: Mapping[str, int | None]) -
             ref_name=name,
             type=SnapshotRefType.TAG,
             snapshot_id=snapshot,
-            max_ref_age_ms=None,
+            max_ref_age_ms=_FOR_EVER,
             max_snapshot_age_ms=None,
             min_snapshots_to_keep=None,
         )

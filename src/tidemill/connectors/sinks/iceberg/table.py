@@ -16,7 +16,11 @@ from tidemill.connectors.archives.opening import archive_of
 from tidemill.connectors.sinks.contract import LastCommit, Sink, SinkRun, View, arrow_schema
 from tidemill.connectors.sinks.iceberg.changes import published_in, tags_of
 from tidemill.connectors.sinks.iceberg.commit import Known, commit_files
-from tidemill.connectors.sinks.iceberg.dropping import drop_table, uses_files_of
+from tidemill.connectors.sinks.iceberg.dropping import (
+    drop_table,
+    find_borrowers,
+    uses_files_of,
+)
 from tidemill.connectors.sinks.iceberg.filled import spans_with_files, unit_of
 from tidemill.connectors.sinks.iceberg.section import table_pin
 from tidemill.connectors.sinks.iceberg.snapshot_expiry import Wastebook, run_of
@@ -166,10 +170,13 @@ class IcebergTable(Sink):
         table = find_table(self.run.catalog, self.place)
         if table is None:
             return None
-        for name in places:
-            other = find_table(self.run.catalog, name)
-            if other is not None and uses_files_of(other, table.metadata.location):
-                return name
+        catalog, run = self.run.catalog, self.run.run
+        beside = place_beside(self.place, run) or self.place
+        others = [each for each in places if each != self.place]
+        for other in find_borrowers(catalog, beside, run, others):
+            is_own = other.metadata.table_uuid == table.metadata.table_uuid
+            if not is_own and uses_files_of(other, table.metadata.location):
+                return ".".join(other.name())
         return None
 
     def production(self, run: str, output: str) -> Production:
