@@ -10,6 +10,7 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.spark
+@pytest.mark.timeout(1_500)
 def test_the_final_table_is_the_oracle_to_the_row(tmp_path: Path) -> None:
     """As ``make demo`` runs it, in another folder; it fails itself where the story does not hold.
 
