@@ -7,7 +7,7 @@ import pytest
 from tests.bad_input.terminal import run_cli
 from tests.live.ground import Beside, wait_for
 from tests.live.meadow import counted
-from tests.live.upgrader import DRIVING, PREPARING, Upgraders
+from tests.live.upgrader import SETTLING, Upgraders
 from tests.live.upgrades import (
     BROKEN,
     COLUMNS,
@@ -15,6 +15,7 @@ from tests.live.upgrades import (
     NARROW,
     NATIVE,
     OLD,
+    RESUMED,
     WIDE,
     WIDER,
     Play,
@@ -116,11 +117,12 @@ def upgraders(tmp_path_factory):
     pool.end()
 
 
-@pytest.mark.skip(reason="its staging is not finished: see tests/torture.py --upgrades")
 @pytest.mark.kill
 @pytest.mark.parametrize(("kind", "places"), [
-    ("carried", (*PREPARING, *DRIVING)),
-    ("rebuilt", ("written", "batch", "taken", "committed")),
+    ("carried", ("planned", "stopped", "state", "manifest", "known", "given up", "written",
+                 "batch", "given up", "taken", *SETTLING, "committed")),
+    ("rebuilt", ("planned", "manifest", "written", "discarded", RESUMED, "taken", *SETTLING,
+                 "committed")),
 ], ids=["carried", "rebuilt"])  # fmt: skip
 def test_an_upgrade_that_is_killed_at_every_step(kind, places, upgraders, spark, tmp_path):
     """One step after the other, and given again each time."""
