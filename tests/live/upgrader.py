@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import traceback
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -118,6 +119,8 @@ def _die_in_forks(config: str, places: Sequence[str]) -> None:
             Trap.place = place
             try:
                 upgraded(config, 0, None)
+            except Exception:
+                traceback.print_exc()
             finally:
                 os._exit(1)
         _, status = os.waitpid(child, 0)

@@ -144,11 +144,12 @@ class Play:
         plan = meadow.project.carry(NAME).plan(spark=spark)  # the analysis is kept
         assert (plan.way is Way.CARRIED) == (self.kind == "carried")
         for is_light, places in groupby(self.places, lambda place: place in PREPARING + SETTLING):
+            names = list(places)
             if is_light:
-                die_lightly(stand.config, last := list(places))
-                stand.check(last[-1])
+                die_lightly(stand.config, names)
+                stand.check(names[-1])
                 continue
-            for place in places:
+            for place in names:
                 if place == RESUMED:
                     stand.resume_old(spark)
                 else:
