@@ -190,18 +190,27 @@ class _Stand:
     def die_driving(self, place: str, upgraders: Upgraders, *, standby: int) -> None:
         driver = upgraders.take()
         upgraders.prepare(standby)
-        driver.tell(config=str(self.config), die=place, seconds=60)
-        answer = driver.answer(180)
+        try:
+            driver.tell(config=str(self.config), die=place, seconds=60)
+            answer = driver.answer(240)
+        finally:
+            driver.end()
         assert answer is None, f"it was to die at {place}: {answer}"
-        driver.end()
         self.meadow.grow(10)
 
     def check(self, place: str) -> None:
-        """Who goes on is decided by one file; the registry knows it a moment later."""
+        """Who goes on is decided by one file, before the new run gives its first row.
+
+        The registry knows it a moment later.
+        """
         is_taken = place in ("taken", *SETTLING, "committed")
         assert (taken_by(self.old) is not None) == is_taken, place
-        is_over = self.meadow.project.registry.get(self.run).state is RunState.CANCELLED
+        registry, meadow = self.meadow.project.registry, self.meadow
+        is_over = registry.get(self.run).state is RunState.CANCELLED
         assert is_over == (is_taken and place != "taken"), place
+        end = watermark(registry.totals(self.run).frontier)
+        more = len(meadow.rows("marts.output")) - len(counted(meadow.log(), NARROW, 0, end))
+        assert more > 0 if place == "committed" else more == 0, (place, more)
 
     @property
     def run(self) -> str:
