@@ -82,9 +82,14 @@ def test_state_that_does_not_fit_is_made_again(new, spark, tmp_path):
     assert plan.way is Way.REBUILT
     assert plan.misfits
     assert meadow.project.registry.get(old.run).state is RunState.STOPPED
+    meadow.write(OLD)
     beside = Beside(lambda: meadow.project.resume("plays", spark=spark))  # the upgrade stops it
     batches = old.totals.batches
-    wait_for(lambda: meadow.project.registry.totals(old.run).batches > batches)
+    totals = meadow.project.registry.totals
+    wait_for(lambda: totals(old.run).batches > batches or not beside.is_alive())
+    if not beside.is_alive():
+        beside.done()
+    meadow.write(new)
     meadow.grow(10)
     result = desk.upgrade(until=closing(6), spark=spark)
     beside.done()

@@ -191,8 +191,8 @@ class _Stand:
         driver = upgraders.take()
         upgraders.prepare(standby)
         try:
-            driver.tell(config=str(self.config), die=place, seconds=60)
-            answer = driver.answer(240)
+            driver.tell(config=str(self.config), die=place, seconds=120)
+            answer = driver.answer(300)
         finally:
             driver.end()
         assert answer is None, f"it was to die at {place}: {answer}"
