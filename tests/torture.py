@@ -45,8 +45,11 @@ with a backfill of the archive when it has everything."""
 _UPGRADES = """\
 Every line is one upgrade of a live run over a table that grows, with state that is carried or made
 again from the archive. The process that upgrades is killed with `kill -9` at the steps that the
-seed chooses, and the same command is given again. The rows are compared with a count over the log
-in plain Python: the old code's windows up to the switch, the new code's from there on."""
+seed chooses, and the same command is given again. Before the decision the seed may also put the old
+code back: the old run goes on for a moment, and is upgraded then. After each kill it is checked who
+goes on, and that the new run has given no row before it was decided. The rows are compared with a
+count over the log in plain Python: the old code's windows up to the switch, the new code's from
+there on."""
 
 
 _PUBLISHING = """\
@@ -189,7 +192,8 @@ def upgrade_campaign(folder: Path, seeds: range) -> int:
             verdict = "equal"
         except Exception as error:
             failures += 1
-            verdict = f"**DIFFERENT**: {str(error).splitlines()[0][:120]}"
+            verdict = f"**DIFFERENT**: {repr(error).splitlines()[0][:120]}"
+        shutil.rmtree(folder / f"upgrade{seed}", ignore_errors=True)
         took = time.monotonic() - began
         lines.append(f"| {seed} | {play} | {took:.0f} s | {verdict} |")
         _tell("Upgrades", _UPGRADES, lines, failures)

@@ -5,14 +5,27 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.live.meadow import LATENESS, Meadow, counted
-from tests.live.upgrader import DRIVING, NAME, PREPARING, Upgraders, die_preparing, upgraded
+from tests.live.upgrader import (
+    DRIVING,
+    NAME,
+    PREPARING,
+    SETTLING,
+    Upgraders,
+    die_lightly,
+    upgraded,
+)
+from tidemill.errors import RunError
 from tidemill.planning.upgrade import Way
 from tidemill.project import RunResult, Until
 from tidemill.runfolder.folder import JVM, RunFolder
+from tidemill.runfolder.succession import taken_by
 from tidemill.runtime.registry import RunState
 from tidemill.testing import assert_same_rows
 from tidemill.types import SECOND
@@ -88,6 +101,9 @@ def check(meadow: Meadow, old: RunResult, result: RunResult, width: int) -> None
 
 
 NEW = {"carried": (MORE, NARROW), "rebuilt": (WIDER, WIDE), "rebuilt in Spark": (NATIVE, WIDE)}
+RESUMED = "the old run resumed"
+"""No kill: the old code is put back and the old run goes on for a moment, then the new code is."""
+_LEAVES_A_RUN = ("known", "written", "discarded", "batch")
 
 
 @dataclass(frozen=True)
@@ -102,13 +118,17 @@ class Play:
     def of(cls, seed: int) -> Play:
         dice = random.Random(seed)
         kind = dice.choice(list(NEW))
-        early = [place for place in PREPARING if place != "state" or kind == "carried"]
-        places = (
-            *dice.choices(early, k=dice.randrange(3)),
-            *["batch"] * dice.randrange(3),
-            *(place for place in DRIVING[1:] if dice.random() < 0.5),
-        )
-        return cls(kind, places, seed)
+        absent = "discarded" if kind == "carried" else "state"
+        early = [place for place in (*PREPARING, *DRIVING[:2], RESUMED) if place != absent]
+        places = list[str]()
+        for _ in range(dice.randrange(5)):
+            can_give_up = bool(places) and places[-1] in _LEAVES_A_RUN
+            places.append(dice.choice([one for one in early if one != "given up" or can_give_up]))
+        if dice.random() < 0.6:
+            places += ["taken", *(place for place in SETTLING if dice.random() < 0.5)]
+        if dice.random() < 0.5:
+            places.append("committed")
+        return cls(kind, tuple(places), seed)
 
     def __str__(self) -> str:
         return f"{self.kind}; killed: {', '.join(self.places) or 'never'}"
@@ -116,26 +136,82 @@ class Play:
     def play(self, folder: Path, upgraders: Upgraders, spark: Any) -> None:
         """Nobody sees it in the rows."""
         new, width = NEW[self.kind]
-        upgraders.prepare(2)
+        left = sum(place in DRIVING for place in self.places)
+        upgraders.prepare(min(2, left))
         meadow, old = begun(folder, spark, self.seed)
-        meadow.write(new, buckets=4)
-        config = meadow.folder / "tidemill.yaml"
-        folder_of_old = RunFolder.of(meadow.project.loaded.home, old.run).path
-        (folder_of_old / JVM).unlink()  # this process's session, which other processes wait for
+        stand = _Stand(meadow, RunFolder.of(meadow.project.loaded.home, old.run), new)
+        stand.put_new_code()
         plan = meadow.project.carry(NAME).plan(spark=spark)  # the analysis is kept
         assert (plan.way is Way.CARRIED) == (self.kind == "carried")
-        driving = [place for place in self.places if place in DRIVING]
-        for place in self.places:
-            if place in PREPARING:
-                die_preparing(config, place, rebuild=False)
-        for left, place in zip(range(len(driving) - 1, -1, -1), driving, strict=True):
-            driver = upgraders.take()
-            upgraders.prepare(min(2, left))
-            driver.tell(config=str(config), die=place, seconds=60)
-            answer = driver.answer(180)
-            assert answer is None, f"it was to die at {place}: {answer}"
+        for is_light, places in groupby(self.places, lambda place: place in PREPARING + SETTLING):
+            names = list(places)
+            if is_light:
+                die_lightly(stand.config, names)
+                stand.check(names[-1])
+                continue
+            for place in names:
+                if place == RESUMED:
+                    stand.resume_old(spark)
+                else:
+                    left -= 1
+                    stand.die_driving(place, upgraders, standby=min(2, left))
+                stand.check(place)
+        result = upgraded(str(stand.config), 3, spark)
+        check(meadow, meadow.project.status(old.run), result, width)
+        with pytest.raises(RunError, match=f"the run {old.run} is cancelled"):
+            meadow.project.resume(old.run, spark=spark)
+
+
+@dataclass(frozen=True)
+class _Stand:
+    """A run that is to be upgraded, and the project in which it is."""
+
+    meadow: Meadow
+    old: RunFolder
+    new: str
+
+    @property
+    def config(self) -> Path:
+        return self.meadow.folder / "tidemill.yaml"
+
+    def put_new_code(self) -> None:
+        self.meadow.write(self.new, buckets=4)
+        # The old run was driven with this process's session, for whose end others would wait.
+        (self.old.path / JVM).unlink()
+
+    def resume_old(self, spark: Any) -> None:
+        self.meadow.write(OLD)
+        before = self.meadow.project.registry.totals(self.run).batches
+        result = self.meadow.project.resume(NAME, until=closing(1), spark=spark)
+        assert result.run == self.run
+        assert result.totals.batches > before
+        self.put_new_code()
+
+    def die_driving(self, place: str, upgraders: Upgraders, *, standby: int) -> None:
+        driver = upgraders.take()
+        upgraders.prepare(standby)
+        try:
+            driver.tell(config=str(self.config), die=place, seconds=120)
+            answer = driver.answer(300)
+        finally:
             driver.end()
-            meadow.grow(10)
-            is_over = meadow.project.registry.get(old.run).state is RunState.CANCELLED
-            assert is_over == (place in DRIVING[2:])
-        check(meadow, old, upgraded(str(config), 6, spark), width)
+        assert answer is None, f"it was to die at {place}: {answer}"
+        self.meadow.grow(10)
+
+    def check(self, place: str) -> None:
+        """Who goes on is decided by one file, before the new run gives its first row.
+
+        The registry knows it a moment later.
+        """
+        is_taken = place in ("taken", *SETTLING, "committed")
+        assert (taken_by(self.old) is not None) == is_taken, place
+        registry, meadow = self.meadow.project.registry, self.meadow
+        is_over = registry.get(self.run).state is RunState.CANCELLED
+        assert is_over == (is_taken and place != "taken"), place
+        end = watermark(registry.totals(self.run).frontier)
+        more = len(meadow.rows("marts.output")) - len(counted(meadow.log(), NARROW, 0, end))
+        assert more > 0 if place == "committed" else more == 0, (place, more)
+
+    @property
+    def run(self) -> str:
+        return self.old.path.name

@@ -29,7 +29,12 @@ from tidemill.planning.upgrade import UpgradePlan, Way, find_changes
 from tidemill.runfolder.control import read_control, update_control
 from tidemill.runfolder.folder import SPARK_STATE, RunFolder, new_run_id
 from tidemill.runfolder.lease import hold_lease, is_held, is_watched
-from tidemill.runfolder.offset_log import committed_batches, is_between_batches, read_batch
+from tidemill.runfolder.offset_log import (
+    committed_batches,
+    committed_entry,
+    is_between_batches,
+    read_batch,
+)
 from tidemill.runfolder.succession import taken_by
 from tidemill.runtime.plans.planner import make_plan
 from tidemill.runtime.registry import OVER, Registry, open_registry
@@ -106,8 +111,8 @@ class Upgrade:
         """What the upgrade would do, with the old run as it stands now. Changes nothing."""
         plan = self._planned(None)
         draft = self._draft(plan)
-        if not committed_batches(self.folder.checkpoint):
-            self.require_change(find_changes(self.old, draft))  # an upgrade that died is done
+        if not self._is_live() and not find_changes(self.old, draft):
+            raise self._unchanged()  # an upgrade that died after it took over: this run goes on
         if not draft.code.folds and not plan.facts.natives:
             point = self._point(folds=False)
             found = misfits(point, draft)
@@ -123,11 +128,13 @@ class Upgrade:
     def require_change(self, changes: list[str]) -> None:
         """Refuse an upgrade to what the run has already."""
         if not changes and not self.rebuild:
-            raise RequestError(
-                f"the run {self.old.run} has this code and these settings already",
-                fix=f"'tidemill resume {self.old.run}' goes on with it; --rebuild makes its state "
-                "again from the archive",
-            )
+            raise self._unchanged("; --rebuild makes its state again from the archive")
+
+    def _unchanged(self, more: str = "") -> RequestError:
+        return RequestError(
+            f"the run {self.old.run} has this code and these settings already",
+            fix=f"'tidemill resume {self.old.run}' goes on with it{more}",
+        )
 
     def stop(self) -> None:
         """Let the old run end after its running batch, and wait for it."""
@@ -263,6 +270,11 @@ class Upgrade:
         stamps = [sink.stamps().get(self.old.run) for sink in places.values()]
         is_ahead = any(found is not None and found.stamp.batch > last for found in stamps)
         return is_ahead or not all(sink.keeps_stamps for sink in places.values())
+
+    def _is_live(self) -> bool:
+        """Whether the old run is through with history: only then it has state to go on with."""
+        entry = committed_entry(self.folder.checkpoint)
+        return entry is not None and all(end.is_live for end in entry.ends.values())
 
     def _point(self, *, folds: bool = True) -> StatePoint:
         return KeptState(self.folder, self.old).point(folds=folds)
