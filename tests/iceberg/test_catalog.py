@@ -1,4 +1,5 @@
 from pathlib import Path
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
@@ -119,7 +120,8 @@ def test_a_pin_is_set_beside_other_writers(tmp_path, catalog, table, monkeypatch
 def test_who_pins_beside_a_busy_writer_waits_its_turn(table, catalog, monkeypatch):
     """Ten tries without a pause are over in a moment, and all of them may meet the same writer."""
     pauses = []
-    monkeypatch.setattr("tidemill.iceberg.transaction.time.sleep", pauses.append)
+    clock = SimpleNamespace(sleep=pauses.append)  # of this module: other threads sleep, too
+    monkeypatch.setattr("tidemill.iceberg.transaction.time", clock)
     real, left = catalog.commit_table, list(range(15))
 
     def commit_table(changed, requirements, updates):
