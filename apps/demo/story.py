@@ -8,7 +8,7 @@ from subprocess import Popen
 
 import polars as pl
 from apps.demo.feed import TABLE, write_past
-from apps.demo.stage import ROOT, DemoError, Stage, end, shown, step, tell
+from apps.demo.stage import ROOT, DemoError, Stage, shown, step, tell
 
 from tidemill.iceberg.catalog import open_catalog
 from tidemill.runtime.registry import RunRecord
@@ -29,12 +29,11 @@ def play(folder: Path, hours: float, rate: int) -> None:
     step(1, "a live run, and its code has a bug")
     tell(f"{rows:,} plays of {hours:g} hours lie in {TABLE}, {rate} more come every second.")
     feed = ["apps.demo.feed", str(folder), "--rate", str(rate)]
-    with stage.process("feed.log", feed, ROOT) as feeding:
+    with stage.process("feed.log", feed, ROOT):
         span = _wrong(stage, begin)
         fixed = ["tidemill.cli", "run", PIPELINE, "--recover-from-archive", _latest(stage).run]
         with stage.process("live.log", [*fixed, "--changed-code"], folder) as live:
             _right(stage, span, live)
-            end(feeding)
             _judge(stage, begin, live)
 
 
