@@ -8,6 +8,7 @@ import pytest
 from tests.review.desk_yard import HOUR, LIVE, PLACE, SPAN, T0, A, B, DeskYard
 from tidemill.cli.publish import publish
 from tidemill.connectors.sinks.contract import Sink
+from tidemill.connectors.sinks.iceberg.changes import published_in
 from tidemill.connectors.sinks.iceberg.production import IcebergProduction
 from tidemill.errors import RequestError, RunError, SinkError
 from tidemill.review.publishing import hold_compared
@@ -212,6 +213,8 @@ def test_a_publish_that_was_rolled_back_is_made_again(yard):
     yard.catalog.load_table(PLACE).manage_snapshots().rollback_to_snapshot(before).commit()
     yard.put(PLACE, LIVE, (30.0, 5, "live"))
     assert yard.rows() == sorted([*OLD, (30.0, 5, "live")])
+    assert [each.is_published for each in yard.desk.shadows()] == [False]
+    assert published_in(yard.catalog.load_table(PLACE).metadata) == {}, "no cause comes from it"
     with pytest.raises(RunError, match=r"--min-match asks for 99\.9%"):
         yard.desk.publish(A, min_match=99.9, while_live=True)
     (done,) = yard.desk.publish(A, while_live=True)

@@ -17,6 +17,7 @@ from tests.connectors.sinks.iceberg.range_yard import (
 )
 from tidemill.archive.rewriting import ReplaceFiles
 from tidemill.connectors.sinks.iceberg import dropping, production, range_rows, range_swap
+from tidemill.connectors.sinks.iceberg.changes import tag_published
 from tidemill.connectors.sinks.iceberg.production import IcebergProduction
 from tidemill.connectors.sinks.replacing import Action
 from tidemill.connectors.sinks.writing import write_files
@@ -310,6 +311,77 @@ def test_a_revert_by_another_column_of_the_time_s_name_is_refused(plain):
         update.rename_column("then", "at")
     plain.production.revert(plain.asked())
     assert plain.rows() == flat(OLD)
+
+
+def set_back(yard, snapshot):
+    yard.catalog.load_table(NAME).manage_snapshots().set_current_snapshot(snapshot).commit()
+
+
+def test_a_revert_that_was_rolled_back_leaves_what_was_before_the_publish(plain):
+    """Published again, the range would become its own state of before."""
+    published = plain.production.publish(plain.asked())
+    plain.production.revert(plain.asked())
+    set_back(plain, published.after)
+    assert plain.production.publish(plain.asked()) == published, "it is in again"
+    reverted = plain.production.revert(plain.asked())
+    assert plain.rows() == flat(OLD) and reverted.number == 3
+    table = set_back(plain, published.after) or plain.catalog.load_table(NAME)
+    table.maintenance.expire_snapshots().by_id(reverted.after).commit()  # nobody knows of it
+    plain.production.publish(plain.asked())
+    plain.production.revert(plain.asked())
+    assert plain.rows() == flat(OLD)
+
+
+def test_a_revert_of_what_was_rolled_back_says_so(plain):
+    before = plain.snapshot()
+    plain.production.publish(plain.asked())
+    set_back(plain, before)
+    with pytest.raises(SinkError, match="was rolled back: the table has its state of before"):
+        plain.production.revert(plain.asked())
+
+
+def test_a_rollback_is_found_though_the_snapshots_since_are_expired(plain):
+    before = plain.snapshot()
+    plain.production.publish(plain.asked())
+    set_back(plain, before)
+    for number in range(40):
+        plain.put(NAME, [(100 + number, 30.0, "live")])
+    metadata = plain.catalog.load_table(NAME).metadata
+    assert len(metadata.snapshots) < 30, "the run has expired its own"
+    assert plain.production.done(RUN, Action.PUBLISH) is None
+    plain.production.publish(plain.asked())
+    assert inside(plain.rows()) == flat(NEW)
+
+
+def test_a_table_without_sequence_numbers_can_be_rolled_back(tmp_path):
+    made = RangeYard.make(tmp_path)
+    schema = made.catalog.load_table(NAME).schema()
+    made.catalog.drop_table(NAME)
+    made.catalog.create_table(NAME, schema, properties={"format-version": "1"})
+    made.put(NAME, *OLD)
+    made.put(SHADOW, *NEW, run=RUN)
+    before = made.snapshot()
+    made.production.publish(made.asked())
+    set_back(made, before)
+    made.production.publish(made.asked())
+    assert inside(made.rows()) == flat(NEW)
+    made.production.revert(made.asked())
+    assert made.rows() == flat(OLD)
+
+
+def test_a_revert_needs_the_published_state_only_to_look(plain):
+    """Its tag was removed by hand, and an expiry has taken it; that of before is still there."""
+    published = plain.production.publish(plain.asked())
+    table = plain.catalog.load_table(NAME)
+    table.manage_snapshots().remove_tag(tag_published(RUN)).commit()
+    plain.put(NAME, [(90, 25.0, "live")])
+    table = plain.catalog.load_table(NAME)
+    table.maintenance.expire_snapshots().by_id(published.after).commit()
+    with pytest.raises(SinkError, match="that was published is gone: snapshot") as found:
+        plain.production.revert(plain.asked())
+    assert found.value.fix == "--changed goes on without looking"
+    plain.production.revert(plain.asked(changed=True))
+    assert inside(plain.rows()) == inside(flat(OLD))
 
 
 def test_tags_do_not_go_by_the_age_that_the_table_gives_its_refs(plain):

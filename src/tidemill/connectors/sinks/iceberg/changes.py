@@ -16,6 +16,7 @@ from tidemill.jsonvalue import load_json
 
 if TYPE_CHECKING:
     from pyiceberg.table.metadata import TableMetadata
+    from pyiceberg.table.snapshots import Snapshot
 
 _PREFIX = "tidemill.publish."
 _KEPT = 20
@@ -35,30 +36,49 @@ def read_changes(properties: Mapping[str, str], run: str | None = None) -> list[
     return found if run is not None else sorted(found, key=lambda change: change.at)
 
 
+def standing_changes(metadata: TableMetadata, run: str | None = None) -> list[Change]:
+    """The changes that nobody has rolled back, the oldest first."""
+    known = read_changes(metadata.properties, run)
+    return [change for change in known if not is_rolled_back(metadata, change)]
+
+
 def is_rolled_back(metadata: TableMetadata, change: Change) -> bool:
     """Whether somebody has set the table back to a state before the change.
 
     Properties are not set back with it, so the change is still written there. The table's history
-    is followed down to where it is older than the change. If the change's own snapshot is expired,
-    or the table numbers no snapshots (format version 1), this is not known: False then.
+    is followed down to where it is older than the change, or to its beginning. If snapshots are
+    expired in between, the log of states tells. If the change's own snapshot is expired, this is
+    not known: False then.
     """
     made = None if change.after is None else metadata.snapshot_by_id(change.after)
-    at = metadata.current_snapshot()
+    at, parent = metadata.current_snapshot(), None
     while made is not None and at is not None and at.snapshot_id != made.snapshot_id:
         if (at.sequence_number or 0) < (made.sequence_number or 0):
             return True
         parent = at.parent_snapshot_id
-        at = None if parent is None else metadata.snapshot_by_id(parent)
-    return False
+        if parent is None:
+            return True
+        at = metadata.snapshot_by_id(parent)
+    return made is not None and at is None and _was_left(metadata, made)
 
 
-def published_in(properties: Mapping[str, str]) -> dict[str, tuple[int, int]]:
+def _was_left(metadata: TableMetadata, made: Snapshot) -> bool:
+    """Whether an older snapshot became the current one after this one was it for the last time."""
+    log = [each.snapshot_id for each in metadata.snapshot_log]
+    if made.snapshot_id not in log:
+        return False
+    after = log[len(log) - log[::-1].index(made.snapshot_id) :]
+    later = [found for each in after if (found := metadata.snapshot_by_id(each)) is not None]
+    return any((each.sequence_number or 0) < (made.sequence_number or 0) for each in later)
+
+
+def published_in(metadata: TableMetadata) -> dict[str, tuple[int, int]]:
     """The ranges (µs) that runs have published and that were not put back, the latest at the end.
 
     A publish that was followed by one over the same range is named too: the later one counts.
     """
     found: dict[str, tuple[int, int]] = {}
-    for change in read_changes(properties):
+    for change in standing_changes(metadata):
         found.pop(change.run, None)
         if change.action is Action.PUBLISH:
             found[change.run] = change.span
