@@ -13,6 +13,7 @@ from tidemill.connectors.sinks.iceberg.production import IcebergProduction
 from tidemill.errors import RequestError, RunError, SinkError
 from tidemill.review.publishing import hold_compared
 from tidemill.review.writers import has_passed
+from tidemill.runfolder.folder import RunFolder
 from tidemill.runfolder.lease import hold_lease
 from tidemill.runtime.registry import RunState
 
@@ -90,6 +91,46 @@ def test_a_live_run_beyond_the_range_does_not_matter(yard):
     yard.backfill()
     yard.live(20.0)
     yard.desk.publish(A)
+    assert yard.rows() == NEW
+
+
+def test_a_live_run_that_writes_nothing_so_early_does_not_matter(yard):
+    """`run --from T --emit-from U` reads history, and gives no row with a time before U."""
+    yard.backfill()
+    times = {"ends": False, "look_ahead": 0}
+    yard.run(LIVE, {"output": PLACE}, RunState.RUNNING, (SPAN[1], 2**62), **times)
+    yard.desk.publish(A)
+    assert yard.rows() == NEW
+    yard.run(B, {"output": PLACE}, RunState.RUNNING, (SPAN[1] - 1, 2**62), **times)
+    with pytest.raises(RunError, match=f"the live run {B} writes into {PLACE}"):
+        yard.desk.revert(A)
+
+
+def test_a_live_run_whose_folder_is_away_could_come_back(yard):
+    yard.backfill()
+    yard.live(12.0)
+    yard.put(PLACE, LIVE, (30.0, 5, "live"), watermark=(T0 + 12 * HOUR) // 1_000)
+    folder = RunFolder.of(yard.stage.project.loaded.home, LIVE).path
+    folder.rename(folder.with_suffix(".away"))
+    with pytest.raises(RunError, match=f"the run {LIVE} writes into {PLACE}, has lost its folder"):
+        yard.desk.publish(A)
+    yard.stage.project.registry.set_state(LIVE, RunState.CANCELLED)
+    yard.desk.publish(A)
+
+
+def test_a_publish_that_another_one_has_replaced_says_so(yard):
+    yard.backfill()
+    yard.desk.publish(A)
+    assert "since then" not in yard.cli("publish", A, "--yes").out
+    yard.backfill(B)
+    yard.desk.publish(B)
+    told = yard.cli("publish", A, "--yes").out
+    assert f"since then {B} was published over rows of it: 'tidemill revert {B}' puts" in told
+    (again,) = yard.desk.publish(A)
+    assert again.to_json()["replaced_by"] == B
+    assert yard.desk.publish(B)[0].outlook.replaced_by is None
+    yard.desk.revert(B)
+    assert yard.desk.publish(A)[0].outlook.replaced_by is None
     assert yard.rows() == NEW
 
 

@@ -71,6 +71,7 @@ class ReviewedChange:
             "output": self.output,
             "table": self.place,
             "done_before": self.outlook.done is not None,
+            "replaced_by": self.outlook.replaced_by,
             "columns": list(self.outlook.columns),
             "match": self.match,
             **count_json(self.outlook.counts if change is None else change.counts),

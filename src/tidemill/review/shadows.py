@@ -146,7 +146,7 @@ class Shadows:
                 gone, known = min(missing), [each.run for each in found]
                 raise RequestError(
                     f"there is no shadow of the run {gone!r} in the catalog",
-                    fix=nearest(gone, known) if known else "'tidemill shadows' lists those there are: none",
+                    fix=nearest(gone, known) if known else "there are no shadows any more",
                 )
             found = [each for each in found if each.run in named]
         if older_than is not None:

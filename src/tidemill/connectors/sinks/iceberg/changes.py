@@ -85,6 +85,15 @@ def published_in(metadata: TableMetadata) -> dict[str, tuple[int, int]]:
     return found
 
 
+def replaced_by(metadata: TableMetadata, change: Change) -> str | None:
+    """The run that was published last over a part of the change's range, after it."""
+    published = published_in(metadata)
+    later = list(published)[list(published).index(change.run) + 1 :] if published else []
+    low, high = change.span
+    over = [run for run in later if published[run][0] < high and low < published[run][1]]
+    return over[-1] if over else None
+
+
 def with_change(metadata: TableMetadata, change: Change) -> dict[str, str]:
     """The property of the change's run with this change added."""
     told = [*read_changes(metadata.properties, change.run), change][-_KEPT:]

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from tidemill.archive.progress import read_progress
 from tidemill.connectors.sinks.iceberg.changes import (
     read_changes,
+    replaced_by,
     standing_changes,
     tag_before,
     tag_compared,
@@ -149,7 +150,8 @@ class IcebergProduction(Production):
         table = self._load()
         done = _done(table, asked.run, action)
         if done is not None:
-            return Outlook(self.place, done)
+            over = replaced_by(table.metadata, done) if action is Action.PUBLISH else None
+            return Outlook(self.place, done, replaced_by=over)
         stretch, columns = self._stretch(asked, action), ColumnChanges((), (), ())
         if action is Action.PUBLISH:
             columns = self._columns(table)
