@@ -3,10 +3,12 @@
 from dataclasses import replace
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 from pyiceberg.table.snapshots import Operation
 from pyiceberg.types import LongType, StringType, TimestamptzType
 
+from tests.connectors.archives.archives import delete_positions
 from tests.connectors.sinks.iceberg.range_yard import (
     NAME,
     RUN,
@@ -400,6 +402,26 @@ def test_a_large_file_is_written_again_in_parts(plain, monkeypatch):
     monkeypatch.setattr(range_rows, "_FLUSH_BYTES", 0)
     plain.production.publish(plain.asked())
     assert outside(plain.rows()) == outside(flat(OLD))
+
+
+def test_a_file_that_a_delete_still_names_does_not_come_back_as_it_is(plain):
+    """pyiceberg applies a delete to a file by its path, also to one that is newer than it."""
+    plain.production.publish(plain.asked())
+    table = plain.catalog.load_table(NAME)
+    files = {task.file.file_path for task in table.scan().plan_files()}
+    (lent,) = files & {path for path in plain.paths(SHADOW) if 20 in ids_of(path)}
+    delete_positions(table, {lent: [0]})
+    assert inside(plain.rows()) == NEW[0]
+    plain.production.revert(plain.asked(changed=True))
+    change = plain.production.publish(plain.asked())
+    assert inside(plain.rows()) == flat(NEW), "the shadow's rows, and its file is copied"
+    assert (change.counts.taken, change.counts.copied) == (0, 2)
+    plain.production.revert(plain.asked())
+    assert plain.rows() == flat(OLD)
+
+
+def ids_of(path):
+    return pq.read_table(path.removeprefix("file://")).column("id").to_pylist()
 
 
 def test_files_without_statistics_are_read(tmp_path):
