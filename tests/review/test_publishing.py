@@ -68,8 +68,9 @@ def test_a_run_that_is_driven_is_refused_in_any_case(yard):
 
 def test_a_live_run_and_a_run_with_into_have_no_shadow(yard):
     yard.live(30)
-    with pytest.raises(RunError, match="is live: it writes into its tables directly"):
-        yard.desk.publish(LIVE, unfinished=True)
+    for unfinished in (True, False):
+        with pytest.raises(RunError, match="is live: it writes into its tables directly"):
+            yard.desk.publish(LIVE, unfinished=unfinished)
     yard.run(A, {"output": "marts.other"})
     with pytest.raises(SinkError, match=r"wrote directly into marts\.other, which is no shadow"):
         yard.desk.publish(A)
@@ -344,6 +345,10 @@ def test_a_table_that_is_not_there_is_said(yard):
     outcome = yard.cli("publish", A, "--yes")
     assert outcome.code == 1 and f"the table '{PLACE}' is not there" in outcome.err + outcome.out
     assert yard.cli("history", "marts.nothing").code == 1
+    for name in ("nothing", "", ".", "marts."):
+        told = yard.cli("history", name)
+        assert told.code == 1 and f"{name!r} is no name of a table" in told.err
+    assert "there is no run or table '..'" in yard.cli("compare", A, "--with", "..").err
     assert SPAN[0] > T0
 
 

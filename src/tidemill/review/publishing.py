@@ -23,7 +23,7 @@ from tidemill.connectors.sinks.replacing import (
 from tidemill.errors import RequestError, RunError, TidemillError
 from tidemill.iceberg.catalog import open_catalog
 from tidemill.review.coverage import Coverage
-from tidemill.review.outputs import ReviewedOutput, open_outputs
+from tidemill.review.outputs import ReviewedOutput, open_outputs, require_end
 from tidemill.review.writers import Writers
 from tidemill.runfolder.compared import read_compared
 from tidemill.runfolder.folder import RunFolder
@@ -85,6 +85,7 @@ def review(loaded: LoadedConfig, registry: Registry, asked: PublishRequest) -> l
     folder = RunFolder.of(loaded.home, record.run)
     manifest = folder.read_manifest()
     is_publish = asked.action is Action.PUBLISH
+    require_end(manifest)
     if is_publish and record.state is not RunState.FINISHED and not asked.unfinished:
         raise RunError(
             f"the run {record.run} is {record.state}, not finished: its shadow lacks rows",
