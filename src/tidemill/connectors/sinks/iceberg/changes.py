@@ -46,30 +46,36 @@ def is_rolled_back(metadata: TableMetadata, change: Change) -> bool:
     """Whether somebody has set the table back to a state before the change.
 
     Properties are not set back with it, so the change is still written there. The table's history
-    is followed down to where it is older than the change, or to its beginning. If snapshots are
-    expired in between, the log of states tells. If the change's own snapshot is expired, this is
-    not known: False then.
+    is followed down to where it is older than the change. Where it ends before, because snapshots
+    are expired, the log of states tells. If the change's own snapshot is expired, this is not
+    known: False then.
     """
     made = None if change.after is None else metadata.snapshot_by_id(change.after)
-    at, parent = metadata.current_snapshot(), None
+    at = metadata.current_snapshot()
     while made is not None and at is not None and at.snapshot_id != made.snapshot_id:
         if (at.sequence_number or 0) < (made.sequence_number or 0):
             return True
         parent = at.parent_snapshot_id
-        if parent is None:
-            return True
-        at = metadata.snapshot_by_id(parent)
+        at = None if parent is None else metadata.snapshot_by_id(parent)
     return made is not None and at is None and _was_left(metadata, made)
 
 
 def _was_left(metadata: TableMetadata, made: Snapshot) -> bool:
-    """Whether an older snapshot became the current one after this one was it for the last time."""
+    """Whether an older snapshot became the current one after this one was it for the last time.
+
+    An older one has a smaller number, or was current before: format version 1 has no numbers.
+    """
     log = [each.snapshot_id for each in metadata.snapshot_log]
     if made.snapshot_id not in log:
         return False
+    known = log[: log.index(made.snapshot_id)]
+    older = {
+        each.snapshot_id
+        for each in metadata.snapshots
+        if each.snapshot_id in known or (each.sequence_number or 0) < (made.sequence_number or 0)
+    }
     after = log[len(log) - log[::-1].index(made.snapshot_id) :]
-    later = [found for each in after if (found := metadata.snapshot_by_id(each)) is not None]
-    return any((each.sequence_number or 0) < (made.sequence_number or 0) for each in later)
+    return any(each in older for each in after)
 
 
 def published_in(metadata: TableMetadata) -> dict[str, tuple[int, int]]:
