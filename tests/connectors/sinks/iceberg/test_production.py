@@ -3,6 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyiceberg.table.snapshots import Operation
@@ -16,6 +17,7 @@ from tests.connectors.sinks.iceberg.range_yard import (
     RangeYard,
     inside,
     outside,
+    to_table,
 )
 from tidemill.archive.rewriting import ReplaceFiles
 from tidemill.connectors.sinks.iceberg import dropping, production, range_rows, range_swap
@@ -230,6 +232,44 @@ def test_other_ids_of_columns_are_written_again(tmp_path):
     change = made.production.publish(made.asked())
     assert (change.counts.taken, change.counts.copied) == (0, 2)
     assert inside(made.rows()) == flat(NEW)
+
+
+def test_a_column_that_the_shadow_has_dropped_is_not_read_as_another_one(tmp_path):
+    """It is still in the shadow's file, with an id that production has given to a new column."""
+    made = RangeYard.make(tmp_path)
+    made.put(NAME, *OLD)
+    with made.catalog.load_table(SHADOW).update_schema() as update:
+        update.add_column("secret", StringType())
+    shadow = made.catalog.load_table(SHADOW)
+    rows = to_table(flat(NEW))
+    shadow.append(rows.append_column("secret", pa.array(["do not tell"] * len(rows))))
+    with shadow.update_schema() as update:
+        update.delete_column("secret")
+    with made.catalog.load_table(NAME).update_schema() as update:
+        update.add_column("note", StringType())
+    made.production.publish(made.asked(other_schema=True))
+    assert inside(made.rows()) == flat(NEW)
+    assert set(made.catalog.load_table(NAME).scan().to_arrow().column("note").to_pylist()) == {None}
+
+
+def test_a_required_column_that_the_shadow_may_lack_is_refused(plain):
+    with plain.catalog.load_table(NAME).update_schema(allow_incompatible_changes=True) as update:
+        update.add_column("must", LongType(), required=True, default_value=1)
+    with pytest.raises(SinkError, match="must is required in the table"):
+        plain.production.publish(plain.asked(other_schema=True))
+
+
+def test_rows_that_were_deleted_do_not_come_with_their_file(plain):
+    """Of the shadow, and of the state before, which a revert puts back."""
+    for name, number in ((NAME, 6), (SHADOW, 4)):
+        (path,) = (each for each in plain.paths(name) if number in ids_of(each))
+        at = {path: [ids_of(path).index(number)]}
+        delete_positions(plain.catalog.load_table(name), at)
+    old = plain.rows()
+    plain.production.publish(plain.asked())
+    assert inside(plain.rows()) == [row for row in flat(NEW) if row[0] != 4]
+    plain.production.revert(plain.asked())
+    assert plain.rows() == old
 
 
 def test_another_partitioning_is_written_again(tmp_path):
