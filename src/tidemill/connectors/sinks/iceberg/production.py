@@ -354,7 +354,8 @@ class IcebergProduction(Production):
             raise SinkError(
                 f"the shadow {self.shadow!r} is gone",
                 where=f"table {self.shadow}",
-                fix="run the backfill again; nothing was changed",
+                fix="run the backfill again, and 'tidemill forget RUN' first, if it has a name or "
+                "fills a gap; nothing was changed",
             )
         return table
 
