@@ -209,6 +209,52 @@ def test_all_outputs_are_checked_before_the_first_is_changed(yard, monkeypatch):
     assert yard.rows("marts.second") == [(12.0, 8, A)]
 
 
+def test_a_revert_takes_back_what_was_published_before_another_output_failed(yard, monkeypatch):
+    places = {"output": f"{PLACE}__{A}", "second": f"marts.second__{A}"}
+    yard.run(A, places)
+    yard.put("marts.second", "somebody", (11.0, 9, "old"))
+    yard.put(f"{PLACE}__{A}", A, (11.0, 2, A))
+    yard.put(f"marts.second__{A}", A, (12.0, 3, A))
+    with pytest.raises(SinkError, match="was never published"):
+        yard.desk.revert(A)
+    publish = IcebergProduction.publish
+
+    def failing(self, asked):
+        if asked.output == "second":
+            raise SinkError("the disk is full", where="second", fix="free it")
+        return publish(self, asked)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(IcebergProduction, "publish", failing)
+        with pytest.raises(RunError, match="Changed already: output"):
+            yard.desk.publish(A)
+    assert yard.rows() != OLD
+    assert [each.output for each in yard.desk.revert(A)] == ["output"]
+    assert yard.rows() == OLD
+    assert yard.rows("marts.second") == [(11.0, 9, "old")]
+    assert len(yard.desk.publish(A)) == 2
+    assert len(yard.desk.revert(A)) == 2
+    assert yard.rows() == OLD and yard.rows("marts.second") == [(11.0, 9, "old")]
+
+
+def test_a_table_that_the_yaml_names_no_more_is_not_changed(yard):
+    """What was compared is the new one: the old one would be changed unseen."""
+    yard.backfill()
+    yard.put("marts.v2", "somebody", (11.0, 2, A), (12.0, 4, A))
+    kept = yard.stage.project.loaded.config.pipelines["pipeline"]
+    name_another_table(yard)
+    assert yard.desk.compare(A).match == 100
+    with pytest.raises(RunError, match=rf"beside {PLACE}, and the YAML names marts\.v2"):
+        yard.desk.publish(A)
+    assert yard.rows() == OLD
+    yard.stage.project.loaded.config.pipelines["pipeline"] = kept
+    yard.desk.publish(A)
+    name_another_table(yard)
+    assert yard.desk.publish(A)[0].outlook.done is not None
+    yard.desk.revert(A)
+    assert yard.rows() == OLD
+
+
 def test_shadows_are_listed_and_dropped(yard):
     yard.backfill()
     yard.backfill(B)

@@ -122,8 +122,11 @@ class _Review:
     def _outputs(self) -> list[ReviewedOutput]:
         catalog = open_catalog(self.loaded)
         found = open_outputs(self.loaded, catalog, self.manifest, self.folder)
-        if self.asked.action is not Action.PUBLISH or all(map(self._is_done, found)):
+        if self.asked.action is Action.REVERT:
+            return self._published(found)
+        if all(map(self._is_done, found)):
             return found
+        self._require_named(found)
         if not self.asked.partial:
             places = [each.production.place for each in found]
             Coverage(self.loaded, self.registry, self.manifest).require_whole(places)
@@ -152,6 +155,35 @@ class _Review:
                     match=match,
                 )
         return found
+
+    def _published(self, outputs: list[ReviewedOutput]) -> list[ReviewedOutput]:
+        """Those that were published, or put back: a publish may have failed before the others.
+
+        All of them, if none was: what is looked at then says why.
+        """
+        run = self.manifest.run
+        changed = [
+            each
+            for each in outputs
+            if any(each.production.done(run, action) is not None for action in Action)
+        ]
+        return changed or outputs
+
+    def _require_named(self, outputs: list[ReviewedOutput]) -> None:
+        """Refuse a table beside which the shadow was made, and that the YAML names no more."""
+        section = self.loaded.config.pipelines.get(self.manifest.pipeline)
+        for each in outputs:
+            sink = None if section is None else section.sinks.get(each.name)
+            place = each.production.place
+            if sink is not None and sink.target != place and not self._is_done(each):
+                raise RunError(
+                    f"the shadow stands beside {place}, and the YAML names {sink.target} for the "
+                    f"output {each.name!r} now: which of them is to be changed is not known",
+                    where=f"table {place}",
+                    fix=f"run the backfill again for {sink.target}; or name {place} in the YAML to "
+                    "change that one. Nothing was changed",
+                    run=self.manifest.run,
+                )
 
     def _is_done(self, output: ReviewedOutput) -> bool:
         return output.production.done(self.manifest.run, self.asked.action) is not None
