@@ -37,6 +37,11 @@ def test_a_rate_is_an_order_that_waits_for_the_next_driver(stage):
     assert json.loads(stage.cli("rate", RUN, "5", "--json").out)["run"] == RUN
 
 
+def test_a_run_whose_driver_died_is_said_to_be_dead(stage):
+    stage.project.registry.set_state(RUN, RunState.RUNNING)
+    assert "is not running, it is failed" in stage.cli("pause", RUN).err
+
+
 @pytest.mark.parametrize("rows", ["0", "-5", "fast", "1.5", ""])
 def test_a_rate_that_is_none(stage, rows):
     found = stage.cli("rate", RUN, "--", rows)

@@ -102,6 +102,7 @@ def test_only_where_nothing_else_looks_at_the_rows(
     end = T0 + timedelta(days=1)
     plan = project_of(tmp_path, code).plan("pipeline", T0 - timedelta(days=1), end, spark=spark)
     assert {f.use.name: (f.pin.reads, f.pin.gives) for f in plan.facts.folds} == pins
+    assert {f.pin.sources for f in plan.facts.folds} == {("plays",)}
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from tidemill.planning.gaps import Reason, Unit
 from tidemill.runfolder.folder import RunFolder
 from tidemill.runtime.registry import BatchRecord, RunState
 from tidemill.testing import assert_same_rows
-from tidemill.types import FOREVER_MICROS, to_micros
+from tidemill.types import BEGINNING, FOREVER_MICROS, to_micros
 
 HOUR = timedelta(hours=1)
 NO, NOT = Reason.NO_OUTPUT, Reason.NOT_COVERED
@@ -118,6 +118,23 @@ def test_a_live_run_covers_what_it_has_read_wholly(shop: Shop):
     assert gaps(shop) == [(0, 0.5, (NOT,)), (1.5, 2, (NOT,))]
 
 
+def test_a_live_run_of_a_log_alone_lacks_what_its_first_rows_need_of_before(shop: Shop):
+    """Rows may come up to 15 minutes before their time: those of the first ones came before it."""
+    shop = shop.variant(("lateness: 10 min", "lateness: 10 min\n    skew: 15 min")).know()
+    write(shop, 0, 1)
+    run = live(shop, HOUR / 2, 2 * HOUR, RunState.CANCELLED)
+    folder = RunFolder.of(shop.project.loaded.home, run)
+    made = folder.read_manifest()
+    times = replace(
+        made.times,
+        output=(to_micros(BEGINNING), FOREVER_MICROS),
+        boundaries=(to_micros(T0 + HOUR / 2),),
+    )
+    (folder.path / "manifest.json").write_text(dump_json(replace(made, times=times)), "utf-8")
+    found = gaps(shop)
+    assert found[0][:2] == (0, 0.75), "not the half hour alone"
+
+
 def test_what_a_live_run_has_still_to_write_is_no_gap(shop: Shop):
     run = live(shop, HOUR / 2, 110 / 60 * HOUR, RunState.STOPPED)
     report = shop.project.gaps("sums", T0, T0 + 2 * HOUR)
@@ -203,6 +220,13 @@ def test_a_run_of_an_earlier_call_keeps_its_range(shop: Shop):
     ]
     shop.project.cancel(run)
     assert len(shop.project.review.fillings("sums", T0, T0 + 2 * HOUR)) == 1
+
+
+def test_a_run_of_older_code_is_not_taken(shop: Shop):
+    (one,) = shop.project.review.fillings("sums", T0, T0 + HOUR)
+    assert one.plan is not None
+    shop.project.prepare(one.plan, f"{one.name[:-6]}aaaaaa")
+    assert [each.run for each in shop.project.review.fillings("sums", T0, T0 + HOUR)] == [None]
 
 
 @pytest.mark.parametrize(

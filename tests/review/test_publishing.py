@@ -8,10 +8,12 @@ import pytest
 from tests.review.desk_yard import HOUR, LIVE, PLACE, SPAN, T0, A, B, DeskYard
 from tidemill.cli.publish import publish
 from tidemill.connectors.sinks.contract import Sink
+from tidemill.connectors.sinks.iceberg.changes import published_in
 from tidemill.connectors.sinks.iceberg.production import IcebergProduction
 from tidemill.errors import RequestError, RunError, SinkError
 from tidemill.review.publishing import hold_compared
 from tidemill.review.writers import has_passed
+from tidemill.runfolder.folder import RunFolder
 from tidemill.runfolder.lease import hold_lease
 from tidemill.runtime.registry import RunState
 
@@ -66,8 +68,9 @@ def test_a_run_that_is_driven_is_refused_in_any_case(yard):
 
 def test_a_live_run_and_a_run_with_into_have_no_shadow(yard):
     yard.live(30)
-    with pytest.raises(RunError, match="is live: it writes into its tables directly"):
-        yard.desk.publish(LIVE, unfinished=True)
+    for unfinished in (True, False):
+        with pytest.raises(RunError, match="is live: it writes into its tables directly"):
+            yard.desk.publish(LIVE, unfinished=unfinished)
     yard.run(A, {"output": "marts.other"})
     with pytest.raises(SinkError, match=r"wrote directly into marts\.other, which is no shadow"):
         yard.desk.publish(A)
@@ -89,6 +92,46 @@ def test_a_live_run_beyond_the_range_does_not_matter(yard):
     yard.backfill()
     yard.live(20.0)
     yard.desk.publish(A)
+    assert yard.rows() == NEW
+
+
+def test_a_live_run_that_writes_nothing_so_early_does_not_matter(yard):
+    """`run --from T --emit-from U` reads history, and gives no row with a time before U."""
+    yard.backfill()
+    times = {"ends": False, "look_ahead": 0}
+    yard.run(LIVE, {"output": PLACE}, RunState.RUNNING, (SPAN[1], 2**62), **times)
+    yard.desk.publish(A)
+    assert yard.rows() == NEW
+    yard.run(B, {"output": PLACE}, RunState.RUNNING, (SPAN[1] - 1, 2**62), **times)
+    with pytest.raises(RunError, match=f"the live run {B} writes into {PLACE}"):
+        yard.desk.revert(A)
+
+
+def test_a_live_run_whose_folder_is_away_could_come_back(yard):
+    yard.backfill()
+    yard.live(12.0)
+    yard.put(PLACE, LIVE, (30.0, 5, "live"), watermark=(T0 + 12 * HOUR) // 1_000)
+    folder = RunFolder.of(yard.stage.project.loaded.home, LIVE).path
+    folder.rename(folder.with_suffix(".away"))
+    with pytest.raises(RunError, match=f"the run {LIVE} writes into {PLACE}, has lost its folder"):
+        yard.desk.publish(A)
+    yard.stage.project.registry.set_state(LIVE, RunState.CANCELLED)
+    yard.desk.publish(A)
+
+
+def test_a_publish_that_another_one_has_replaced_says_so(yard):
+    yard.backfill()
+    yard.desk.publish(A)
+    assert "since then" not in yard.cli("publish", A, "--yes").out
+    yard.backfill(B)
+    yard.desk.publish(B)
+    told = yard.cli("publish", A, "--yes").out
+    assert f"since then {B} was published over rows of it: 'tidemill revert {B}' puts" in told
+    (again,) = yard.desk.publish(A)
+    assert again.to_json()["replaced_by"] == B
+    assert yard.desk.publish(B)[0].outlook.replaced_by is None
+    yard.desk.revert(B)
+    assert yard.desk.publish(A)[0].outlook.replaced_by is None
     assert yard.rows() == NEW
 
 
@@ -166,6 +209,52 @@ def test_all_outputs_are_checked_before_the_first_is_changed(yard, monkeypatch):
     assert yard.rows("marts.second") == [(12.0, 8, A)]
 
 
+def test_a_revert_takes_back_what_was_published_before_another_output_failed(yard, monkeypatch):
+    places = {"output": f"{PLACE}__{A}", "second": f"marts.second__{A}"}
+    yard.run(A, places)
+    yard.put("marts.second", "somebody", (11.0, 9, "old"))
+    yard.put(f"{PLACE}__{A}", A, (11.0, 2, A))
+    yard.put(f"marts.second__{A}", A, (12.0, 3, A))
+    with pytest.raises(SinkError, match="was never published"):
+        yard.desk.revert(A)
+    publish = IcebergProduction.publish
+
+    def failing(self, asked):
+        if asked.output == "second":
+            raise SinkError("the disk is full", where="second", fix="free it")
+        return publish(self, asked)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(IcebergProduction, "publish", failing)
+        with pytest.raises(RunError, match="Changed already: output"):
+            yard.desk.publish(A)
+    assert yard.rows() != OLD
+    assert [each.output for each in yard.desk.revert(A)] == ["output"]
+    assert yard.rows() == OLD
+    assert yard.rows("marts.second") == [(11.0, 9, "old")]
+    assert len(yard.desk.publish(A)) == 2
+    assert len(yard.desk.revert(A)) == 2
+    assert yard.rows() == OLD and yard.rows("marts.second") == [(11.0, 9, "old")]
+
+
+def test_a_table_that_the_yaml_names_no_more_is_not_changed(yard):
+    """What was compared is the new one: the old one would be changed unseen."""
+    yard.backfill()
+    yard.put("marts.v2", "somebody", (11.0, 2, A), (12.0, 4, A))
+    kept = yard.stage.project.loaded.config.pipelines["pipeline"]
+    name_another_table(yard)
+    assert yard.desk.compare(A).match == 100
+    with pytest.raises(RunError, match=rf"beside {PLACE}, and the YAML names marts\.v2"):
+        yard.desk.publish(A)
+    assert yard.rows() == OLD
+    yard.stage.project.loaded.config.pipelines["pipeline"] = kept
+    yard.desk.publish(A)
+    name_another_table(yard)
+    assert yard.desk.publish(A)[0].outlook.done is not None
+    yard.desk.revert(A)
+    assert yard.rows() == OLD
+
+
 def test_shadows_are_listed_and_dropped(yard):
     yard.backfill()
     yard.backfill(B)
@@ -212,6 +301,8 @@ def test_a_publish_that_was_rolled_back_is_made_again(yard):
     yard.catalog.load_table(PLACE).manage_snapshots().rollback_to_snapshot(before).commit()
     yard.put(PLACE, LIVE, (30.0, 5, "live"))
     assert yard.rows() == sorted([*OLD, (30.0, 5, "live")])
+    assert [each.is_published for each in yard.desk.shadows()] == [False]
+    assert published_in(yard.catalog.load_table(PLACE).metadata) == {}, "no cause comes from it"
     with pytest.raises(RunError, match=r"--min-match asks for 99\.9%"):
         yard.desk.publish(A, min_match=99.9, while_live=True)
     (done,) = yard.desk.publish(A, while_live=True)
@@ -300,6 +391,10 @@ def test_a_table_that_is_not_there_is_said(yard):
     outcome = yard.cli("publish", A, "--yes")
     assert outcome.code == 1 and f"the table '{PLACE}' is not there" in outcome.err + outcome.out
     assert yard.cli("history", "marts.nothing").code == 1
+    for name in ("nothing", "", ".", "marts."):
+        told = yard.cli("history", name)
+        assert told.code == 1 and f"{name!r} is no name of a table" in told.err
+    assert "there is no run or table '..'" in yard.cli("compare", A, "--with", "..").err
     assert SPAN[0] > T0
 
 

@@ -39,6 +39,12 @@ def show_changes(found: Sequence[ReviewedChange]) -> None:
             continue
         if each.outlook.done is not None:
             click.echo(f"{each.place}: {_past(change)} already, {_when(change)}; nothing changed")
+            other = each.outlook.replaced_by
+            if other is not None:
+                click.echo(
+                    f"  since then {other} was published over rows of it: "
+                    f"'tidemill revert {other}' puts them back"
+                )
             continue
         click.echo(f"{each.place}: {_past(change)} {change.range}")
         for line in _counts(change.counts):

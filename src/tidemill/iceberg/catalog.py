@@ -79,6 +79,13 @@ def load_table(catalog: Catalog, name: str, where: str) -> Table:
     """A table that must exist; otherwise an error with the nearest name."""
     from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 
+    if not all(part.strip() for part in name.split(".")) or "." not in name:
+        raise SourceError(
+            f"{name!r} is no name of a table",
+            where=where,
+            fix="a table is named with its namespace: marts.plays",
+            table=name,
+        )
     try:
         return catalog.load_table(name)
     except (NoSuchTableError, NoSuchNamespaceError):

@@ -65,13 +65,18 @@ def write_files(
     return files
 
 
+def has_row_deletes(table: Table) -> bool:
+    """Whether the current snapshot has row-level deletes, of whatever files."""
+    _, deletes = _manifests(table)
+    return any(each.has_added_files() or each.has_existing_files() for each in deletes)
+
+
 def refuse_row_deletes(table: Table) -> None:
     """Refuse a table with row-level deletes: a rewrite of its data files would have to apply them.
 
     An archive keeps every row, so nobody should have deleted any.
     """
-    _, deletes = _manifests(table)
-    if any(each.has_added_files() or each.has_existing_files() for each in deletes):
+    if has_row_deletes(table):
         raise SourceError(
             "the table has row-level deletes, but an archive keeps every row",
             where=f"table {'.'.join(table.name())}",

@@ -43,6 +43,7 @@ class FoldPoint(JsonValue):
     behind: int = 0
     rows: int = 0
     checksum: int = 0  # of all rows, in their order
+    sources: tuple[str, ...] = ()  # whose rows it has seen; empty: not known
 
 
 @dataclass(frozen=True)
@@ -126,7 +127,27 @@ def misfits(point: StatePoint, manifest: Manifest, natives: tuple[str, ...] = ()
             found += [Misfit(name, why) for why in shape.misfits(kept.shape)]
             if pin.behind > kept.behind:
                 found.append(Misfit(name, "operators before it hold rows back for longer now"))
+            found += [Misfit(name, why) for why in _of_another(name, manifest, point)]
     return found
+
+
+def _of_another(name: str, manifest: Manifest, point: StatePoint) -> Iterator[str]:
+    """Why the state may be that of another fold: those without a name go by kind and number."""
+    sources, kept = manifest.code.folds[name].sources, point.folds[name]
+    if sources and kept.sources and sources != kept.sources:
+        yield f"it reads {', '.join(sources)}, the state is of {', '.join(kept.sources)}"
+    shape = manifest.code.shapes.get(name)
+    if shape is None or not _is_number(name, shape.kind):
+        return
+    for other, theirs in point.folds.items():
+        is_gone = other not in manifest.code.folds and _is_number(other, shape.kind)
+        if is_gone and theirs.sources == kept.sources and not list(shape.misfits(theirs.shape)):
+            yield f"{other} is gone, and its state would fit as well: give each fold a name="
+
+
+def _is_number(name: str, kind: str) -> bool:
+    """Whether a fold has no name of its own."""
+    return name == kind or name.removeprefix(f"{kind}_").isdigit()
 
 
 def _of_sources(point: StatePoint, pins: Mapping[str, SourcePin]) -> Iterator[str]:

@@ -53,12 +53,7 @@ def open_outputs(
     loaded: LoadedConfig, catalog: Catalog, manifest: Manifest, folder: RunFolder
 ) -> list[ReviewedOutput]:
     """All outputs of a backfill; an error if one of them is not a shadow that can be published."""
-    if not manifest.times.ends:
-        raise RunError(
-            f"the run {manifest.run} is live: it writes into its tables directly",
-            fix="publish a backfill: 'tidemill backfill PIPELINE --from … --to …' makes a shadow",
-            run=manifest.run,
-        )
+    require_end(manifest)
     known = {each.output: each for each in read_compared(folder)}
     found = []
     for name, sink in open_sinks(SinkRun(loaded, catalog, manifest, folder.path)).items():
@@ -67,6 +62,16 @@ def open_outputs(
             compared = None  # it was compared with another table
         found.append(ReviewedOutput(name, production, manifest.times.output, compared))
     return found
+
+
+def require_end(manifest: Manifest) -> None:
+    """Refuse a live run: it has no shadow, whatever its state is."""
+    if not manifest.times.ends:
+        raise RunError(
+            f"the run {manifest.run} is live: it writes into its tables directly",
+            fix="publish a backfill: 'tidemill backfill PIPELINE --from … --to …' makes a shadow",
+            run=manifest.run,
+        )
 
 
 def whoami() -> str:

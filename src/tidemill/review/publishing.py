@@ -23,7 +23,7 @@ from tidemill.connectors.sinks.replacing import (
 from tidemill.errors import RequestError, RunError, TidemillError
 from tidemill.iceberg.catalog import open_catalog
 from tidemill.review.coverage import Coverage
-from tidemill.review.outputs import ReviewedOutput, open_outputs
+from tidemill.review.outputs import ReviewedOutput, open_outputs, require_end
 from tidemill.review.writers import Writers
 from tidemill.runfolder.compared import read_compared
 from tidemill.runfolder.folder import RunFolder
@@ -71,6 +71,7 @@ class ReviewedChange:
             "output": self.output,
             "table": self.place,
             "done_before": self.outlook.done is not None,
+            "replaced_by": self.outlook.replaced_by,
             "columns": list(self.outlook.columns),
             "match": self.match,
             **count_json(self.outlook.counts if change is None else change.counts),
@@ -84,6 +85,7 @@ def review(loaded: LoadedConfig, registry: Registry, asked: PublishRequest) -> l
     folder = RunFolder.of(loaded.home, record.run)
     manifest = folder.read_manifest()
     is_publish = asked.action is Action.PUBLISH
+    require_end(manifest)
     if is_publish and record.state is not RunState.FINISHED and not asked.unfinished:
         raise RunError(
             f"the run {record.run} is {record.state}, not finished: its shadow lacks rows",
@@ -120,8 +122,11 @@ class _Review:
     def _outputs(self) -> list[ReviewedOutput]:
         catalog = open_catalog(self.loaded)
         found = open_outputs(self.loaded, catalog, self.manifest, self.folder)
-        if self.asked.action is not Action.PUBLISH or all(map(self._is_done, found)):
+        if self.asked.action is Action.REVERT:
+            return self._published(found)
+        if all(map(self._is_done, found)):
             return found
+        self._require_named(found)
         if not self.asked.partial:
             places = [each.production.place for each in found]
             Coverage(self.loaded, self.registry, self.manifest).require_whole(places)
@@ -150,6 +155,35 @@ class _Review:
                     match=match,
                 )
         return found
+
+    def _published(self, outputs: list[ReviewedOutput]) -> list[ReviewedOutput]:
+        """Those that were published, or put back: a publish may have failed before the others.
+
+        All of them, if none was: what is looked at then says why.
+        """
+        run = self.manifest.run
+        changed = [
+            each
+            for each in outputs
+            if any(each.production.done(run, action) is not None for action in Action)
+        ]
+        return changed or outputs
+
+    def _require_named(self, outputs: list[ReviewedOutput]) -> None:
+        """Refuse a table beside which the shadow was made, and that the YAML names no more."""
+        section = self.loaded.config.pipelines.get(self.manifest.pipeline)
+        for each in outputs:
+            sink = None if section is None else section.sinks.get(each.name)
+            place = each.production.place
+            if sink is not None and sink.target != place and not self._is_done(each):
+                raise RunError(
+                    f"the shadow stands beside {place}, and the YAML names {sink.target} for the "
+                    f"output {each.name!r} now: which of them is to be changed is not known",
+                    where=f"table {place}",
+                    fix=f"run the backfill again for {sink.target}; or name {place} in the YAML to "
+                    "change that one. Nothing was changed",
+                    run=self.manifest.run,
+                )
 
     def _is_done(self, output: ReviewedOutput) -> bool:
         return output.production.done(self.manifest.run, self.asked.action) is not None

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from tidemill.connectors.sinks.iceberg.changes import read_changes
+from tidemill.connectors.sinks.iceberg.changes import standing_changes
 from tidemill.connectors.sinks.iceberg.production import IcebergProduction
 from tidemill.connectors.sinks.replacing import Action
 from tidemill.errors import RequestError, nearest
@@ -109,7 +109,7 @@ class Shadows:
         place, run = parts["place"], parts["run"]
         production, record = find_table(catalog, place), records.get(run)
         manifest = find_manifest(self.loaded.home, run)
-        told = [] if production is None else read_changes(production.metadata.properties, run)
+        told = [] if production is None else standing_changes(production.metadata, run)
         rows, size = _size(table)
         return Shadow(
             table=name,
@@ -146,7 +146,7 @@ class Shadows:
                 gone, known = min(missing), [each.run for each in found]
                 raise RequestError(
                     f"there is no shadow of the run {gone!r} in the catalog",
-                    fix=nearest(gone, known),
+                    fix=nearest(gone, known) if known else "there are no shadows any more",
                 )
             found = [each for each in found if each.run in named]
         if older_than is not None:

@@ -41,15 +41,23 @@ class Writers:
 
     def require_none(self) -> None:
         """Refuse while a run that is not over could still write rows of the range."""
-        known = {record.run: record for record in self.registry.runs()}
-        for record in known.values():
+        known, lost = {record.run for record in self.registry.runs()}, set[str]()
+        for record in self.registry.runs():
             manifest = None if record.state in OVER else find_manifest(self.loaded.home, record.run)
             if manifest is not None and self._is_written_by(manifest):
                 self._require_beyond(record, manifest)
+            if manifest is None and record.state not in OVER:
+                lost.add(record.run)
         now = time.time_ns() // 1_000_000
         for run, last in self.production.writers().items():
-            is_alive = run not in known and now - last.at < _RECENT
+            is_alive = run in lost or (run not in known and now - last.at < _RECENT)
             if is_alive and not has_passed(last.stamp.watermark, self.span[1], self.look_ahead):
+                if run in lost:
+                    raise self._busy(
+                        f"the run {run} writes into {self.production.place}, has lost its folder, "
+                        "and could still write rows of the range if the folder is restored",
+                        f"'tidemill cancel {run}' ends it for good",
+                    )
                 raise self._busy(
                     f"the run {run} of another project wrote into {self.production.place} a moment "
                     "ago",
@@ -70,6 +78,8 @@ class Writers:
                     "ends it for good",
                 )
             return
+        if manifest.times.output[0] >= self.span[1]:
+            return  # it writes no row of an earlier time: --emit-from, or --from
         watermark = self.registry.totals(record.run).watermark
         needed = max(self.look_ahead, manifest.times.needs.look_ahead or 0)
         if not has_passed(watermark, self.span[1], needed):

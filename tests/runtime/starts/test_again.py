@@ -127,8 +127,13 @@ def test_a_run_that_goes_on_or_never_ends_is_not_begun_again(shop: Shop) -> None
             shop.project.prepare_retry(first.run)
     live = shop.project.prepare_run("sums")
     fail(shop, live)
-    with pytest.raises(RunError, match="is no backfill"):
+    with pytest.raises(RunError, match="is no backfill") as found:
         shop.project.prepare_retry(live.run)
+    assert "tidemill resume" in found.value.fix
+    shop.project.cancel(live.run)
+    with pytest.raises(RunError, match="is no backfill") as found:
+        shop.project.prepare_retry(live.run)
+    assert "'tidemill run sums' starts a new one" in found.value.fix
 
 
 def test_a_table_with_rows_of_the_range_is_refused_unless_rows_are_appended(shop: Shop) -> None:

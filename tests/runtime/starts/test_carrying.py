@@ -10,10 +10,11 @@ from tests.manifests import change, make_manifest, make_pin
 from tidemill.errors import PlanError, RequestError, RunError
 from tidemill.folds.hashing import bucket_of
 from tidemill.folds.state import BEFORE, Label, StateFiles
-from tidemill.planning.carrying import begin_with, misfits, require_fit
+from tidemill.planning.carrying import FoldPoint, begin_with, misfits, point_of, require_fit
 from tidemill.planning.code.chains import FoldPin
 from tidemill.planning.code.shapes import FoldShape
 from tidemill.planning.manifest import LivePin
+from tidemill.planning.offsets import parse_entry
 from tidemill.runfolder.folder import RunFolder
 from tidemill.runfolder.phases import HistoryPhases
 from tidemill.runtime.starts.carrying import StateFile, export_state, write_carried
@@ -143,6 +144,39 @@ def test_a_run_of_an_earlier_tidemill_says_so(tmp_path):
     folder, _ = keep(tmp_path, manifest(shapes={}))
     with pytest.raises(RunError, match="planned by an earlier Tidemill"):
         export_state(folder, folder.read_manifest(), tmp_path / "f", None)
+
+
+def test_state_of_another_fold_is_not_taken_for_this_one_s(tmp_path):
+    """Folds without names go by their number: with one in front of it, a fold gets another's."""
+    sources = ("ads", "plays")
+    ends = {name: {"frontier": 100, "positions": 1} for name in sources}
+    alike = {"sessions": SHAPE, "sessions_2": SHAPE}
+
+    def with_folds(*read, shapes=alike):
+        pins = {name: FoldPin(sources=of) for name, of in zip(alike, read, strict=False)}
+        shapes = {name: shapes[name] for name in pins}
+        return manifest(sources=sources, folds=pins, shapes=shapes)
+
+    def point_after(made):
+        point = point_of(made, 4, parse_entry(entry(ends), 4, "offsets/4"))
+        folds = {
+            name: FoldPoint(SHAPE, 90, sources=pin.sources) for name, pin in made.code.folds.items()
+        }
+        return replace(point, folds=folds)
+
+    two = point_after(with_folds(("ads",), ("plays",)))
+    assert misfits(two, with_folds(("ads",), ("plays",))) == []
+    assert [str(each) for each in misfits(two, with_folds(("plays",), ("ads",)))] == [
+        "sessions: it reads plays, the state is of ads",
+        "sessions_2: it reads ads, the state is of plays",
+    ]
+    assert misfits(two, with_folds(("ads",))) == [], "the other one cannot be meant"
+    same = point_after(with_folds(("plays",), ("plays",)))
+    assert [str(each) for each in misfits(same, with_folds(("plays",)))] == [
+        "sessions: sessions_2 is gone, and its state would fit as well: give each fold a name="
+    ]
+    other = {"sessions": replace(SHAPE, options={"gap": 6})}
+    assert len(misfits(same, with_folds(("plays",), shapes=other))) == 1, "the gap alone"
 
 
 PLAYS = manifest().sources["plays"]

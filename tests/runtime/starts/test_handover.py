@@ -80,6 +80,15 @@ def test_what_the_old_run_has_given_is_no_commit(loaded, registry):
     assert taken_by(new.old) == "new"
 
 
+def test_one_table_with_rows_that_the_old_run_has_not_given_is_enough(loaded, registry):
+    discard = {"marts.output": Cut({"plays": 10}, 7), "marts.other": Cut({"plays": 9}, 7)}
+    new = handover(loaded, registry, discard=discard)
+    new.before_commit(at(9, 7))
+    assert decided(new.old, "new") is None
+    new.before_commit(at(10, 7))
+    assert taken_by(new.old) == "new"
+
+
 def test_the_old_run_goes_on_if_it_is_started_first(loaded, registry):
     new = handover(loaded, registry)
     new.require_open()

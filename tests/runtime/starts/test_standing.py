@@ -104,6 +104,16 @@ def test_a_table_that_is_missing_was_not_written(stage):
     assert list(stage.require()) == [TABLE]
 
 
+def test_an_output_that_is_gone_is_not_made_anew(stage):
+    """`shadows drop` of a run that was stopped: resumed, it would end without its first rows."""
+    stage.catalog.drop_table(TABLE)
+    with pytest.raises(PlanError, match=f"the table {TABLE}, which the run has written, is gone"):
+        stage.require()
+    with pytest.raises(PlanError) as found:
+        stage.require(ends=True)
+    assert "'tidemill cancel r1', and start the backfill again" in found.value.fix
+
+
 def test_entries_that_spark_no_longer_keeps_are_not_missed(stage):
     (stage.folder.checkpoint / "offsets" / "1").unlink()
     (stage.folder.checkpoint / "offsets" / "0").unlink()

@@ -131,6 +131,8 @@ class Outlook:
     columns: tuple[str, ...] = ()  # what would change in the table's columns, in words
     states: tuple[int | None, int | None] | None = None
     """The snapshots of production and of the shadow that were looked at; None: it is done."""
+    replaced_by: str | None = None
+    """The run that was published over a part of the range, after what is done already."""
 
 
 class Production(ABC):

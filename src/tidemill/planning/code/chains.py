@@ -55,6 +55,7 @@ class FoldPin(JsonValue):
     pack its rows.
     ``gives``: whether its rows are the only output, without code in between; the fold's own tasks
     write them.
+    ``sources``: those whose rows reach the fold; empty: not known.
     """
 
     behind: int = 0
@@ -62,6 +63,7 @@ class FoldPin(JsonValue):
     reshuffle: bool = False
     reads: str | None = None
     gives: bool = False
+    sources: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

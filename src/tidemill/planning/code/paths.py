@@ -96,7 +96,16 @@ class Paths:
     def folds(self, united: bool) -> list[FoldFacts]:
         """The folds with their pins; ``united``: the output is one of several."""
         return [
-            FoldFacts(use, FoldPin(micros_of(front.delay), front.native, reshuffle, _reads(node)))
+            FoldFacts(
+                use,
+                FoldPin(
+                    behind=micros_of(front.delay),
+                    native=front.native,
+                    reshuffle=reshuffle,
+                    reads=_reads(node),
+                    sources=_sources(node),
+                ),
+            )
             for node, use, reshuffle in self._walk(self.plan, united)
             for front in (self._behind(node, use),)
         ]
@@ -178,6 +187,12 @@ class Paths:
         if is_native(node):
             return _Front(timedelta(), True)
         return _furthest(map(self._front, node.children))
+
+
+def _sources(node: Tree) -> tuple[str, ...]:
+    """The sources below a node."""
+    leaves = (below for below in node.walk() if below.kind.startswith("StreamingRelation"))
+    return tuple(sorted({source for leaf in leaves if (source := source_of(leaf))}))
 
 
 def _reads(node: Tree) -> str | None:

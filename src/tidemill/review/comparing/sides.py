@@ -100,7 +100,7 @@ class SideFinder:
         for record in self.registry.runs():
             if name in (record.run, record.name):
                 return RunFolder.of(self.loaded.home, record.run).read_manifest()
-        if "." in name:
+        if "." in name and all(part.strip() for part in name.split(".")):
             return None
         known = [each.run for each in self.registry.runs()[-8:]]
         raise RunError(

@@ -31,7 +31,8 @@ def order(loaded: LoadedConfig, registry: Registry, run: str, **orders: bool) ->
     record = registry.get(run)
     path = RunFolder.of(loaded.home, record.run).path
     if not is_watched(path) and not is_held(path):
-        raise RunError(f"the run {record.run} is not running, it is {record.state}")
+        state = true_state(loaded.home, record).state
+        raise RunError(f"the run {record.run} is not running, it is {state}")
     update_control(path, **orders)
     return record.run
 

@@ -24,7 +24,7 @@ from tidemill.runfolder.lease import is_held, is_watched
 from tidemill.runtime.code.binding import GivenParams
 from tidemill.runtime.code.cache import recall
 from tidemill.runtime.plans.planner import code_fingerprint, make_plan
-from tidemill.runtime.registry import RunState, open_registry
+from tidemill.runtime.registry import OVER, RunState, open_registry
 from tidemill.runtime.reports.overview import true_state
 from tidemill.runtime.spark.settings import local_cores
 from tidemill.runtime.starts.guards import one_start_at_a_time, require_place
@@ -86,7 +86,9 @@ def _ended(loaded: LoadedConfig, run: str) -> Manifest:
     if record.mode != "backfill":
         raise RunError(
             f"the run {record.run} is no backfill ({record.mode}): it is not begun again",
-            fix=f"'tidemill resume {record.run}' goes on where it was",
+            fix=f"'tidemill resume {record.run}' goes on where it was"
+            if record.state not in OVER
+            else f"'tidemill run {record.pipeline}' starts a new one",
         )
     if is_held(folder.path) or is_watched(folder.path):
         raise RunError(

@@ -98,8 +98,10 @@ class KeptState:
         tally = _Tally()
         for table in self.rows(name, batch) if is_counted else ():
             tally.add(table)
-        behind = self.manifest.code.folds[name].behind
-        return FoldPoint(shape, label.watermark, behind, tally.rows, tally.checksum)
+        pin = self.manifest.code.folds[name]
+        return FoldPoint(
+            shape, label.watermark, pin.behind, tally.rows, tally.checksum, pin.sources
+        )
 
 
 @dataclass

@@ -71,6 +71,7 @@ def require_checkpoint(
             raise older(f"the table {table} has batch {stamp.batch}", wrong)
     newest = registry.newest_batch(manifest.run)
     if newest is not None:
+        _require_outputs(manifest, places)
         number, frontier = newest
         known = _known_frontiers(folder, number)
         what = f"the registry knows batch {number}"
@@ -79,6 +80,24 @@ def require_checkpoint(
         if known is not None and min(known.values()) != frontier:
             raise older(what, "in the checkpoint it ends elsewhere")
     return stamps
+
+
+def _require_outputs(manifest: Manifest, places: Mapping[str, Sink]) -> None:
+    """Refuse to make a table anew that the run has written: it would lack all rows of before.
+
+    Every output's table is made before the first batch, those of late and dead rows are not.
+    """
+    for pin in manifest.outputs.sinks.values():
+        sink = places.get(pin.place)
+        if sink is not None and sink.keeps_stamps and not sink.is_there():
+            way_out = _way_out(manifest, places, has_commits=False)
+            raise PlanError(
+                f"the table {pin.place}, which the run has written, is gone: with a new one it "
+                "would lack the rows of all batches before",
+                where=f"run {manifest.run}",
+                fix=f"restore the table; if that cannot be done, {way_out}",
+                run=manifest.run,
+            )
 
 
 def _contradiction(folder: RunFolder, stamp: BatchStamp) -> str | None:

@@ -3,10 +3,13 @@
 from dataclasses import replace
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyiceberg.table.snapshots import Operation
 from pyiceberg.types import LongType, StringType, TimestamptzType
 
+from tests.connectors.archives.archives import delete_positions
 from tests.connectors.sinks.iceberg.range_yard import (
     NAME,
     RUN,
@@ -14,9 +17,11 @@ from tests.connectors.sinks.iceberg.range_yard import (
     RangeYard,
     inside,
     outside,
+    to_table,
 )
 from tidemill.archive.rewriting import ReplaceFiles
 from tidemill.connectors.sinks.iceberg import dropping, production, range_rows, range_swap
+from tidemill.connectors.sinks.iceberg.changes import tag_published
 from tidemill.connectors.sinks.iceberg.production import IcebergProduction
 from tidemill.connectors.sinks.replacing import Action
 from tidemill.connectors.sinks.writing import write_files
@@ -229,6 +234,44 @@ def test_other_ids_of_columns_are_written_again(tmp_path):
     assert inside(made.rows()) == flat(NEW)
 
 
+def test_a_column_that_the_shadow_has_dropped_is_not_read_as_another_one(tmp_path):
+    """It is still in the shadow's file, with an id that production has given to a new column."""
+    made = RangeYard.make(tmp_path)
+    made.put(NAME, *OLD)
+    with made.catalog.load_table(SHADOW).update_schema() as update:
+        update.add_column("secret", StringType())
+    shadow = made.catalog.load_table(SHADOW)
+    rows = to_table(flat(NEW))
+    shadow.append(rows.append_column("secret", pa.array(["do not tell"] * len(rows))))
+    with shadow.update_schema() as update:
+        update.delete_column("secret")
+    with made.catalog.load_table(NAME).update_schema() as update:
+        update.add_column("note", StringType())
+    made.production.publish(made.asked(other_schema=True))
+    assert inside(made.rows()) == flat(NEW)
+    assert set(made.catalog.load_table(NAME).scan().to_arrow().column("note").to_pylist()) == {None}
+
+
+def test_a_required_column_that_the_shadow_may_lack_is_refused(plain):
+    with plain.catalog.load_table(NAME).update_schema(allow_incompatible_changes=True) as update:
+        update.add_column("must", LongType(), required=True, default_value=1)
+    with pytest.raises(SinkError, match="must is required in the table"):
+        plain.production.publish(plain.asked(other_schema=True))
+
+
+def test_rows_that_were_deleted_do_not_come_with_their_file(plain):
+    """Of the shadow, and of the state before, which a revert puts back."""
+    for name, number in ((NAME, 6), (SHADOW, 4)):
+        (path,) = (each for each in plain.paths(name) if number in ids_of(each))
+        at = {path: [ids_of(path).index(number)]}
+        delete_positions(plain.catalog.load_table(name), at)
+    old = plain.rows()
+    plain.production.publish(plain.asked())
+    assert inside(plain.rows()) == [row for row in flat(NEW) if row[0] != 4]
+    plain.production.revert(plain.asked())
+    assert plain.rows() == old
+
+
 def test_another_partitioning_is_written_again(tmp_path):
     made = RangeYard.make(tmp_path, "day")
     made.put(NAME, *OLD)
@@ -312,6 +355,77 @@ def test_a_revert_by_another_column_of_the_time_s_name_is_refused(plain):
     assert plain.rows() == flat(OLD)
 
 
+def set_back(yard, snapshot):
+    yard.catalog.load_table(NAME).manage_snapshots().set_current_snapshot(snapshot).commit()
+
+
+def test_a_revert_that_was_rolled_back_leaves_what_was_before_the_publish(plain):
+    """Published again, the range would become its own state of before."""
+    published = plain.production.publish(plain.asked())
+    plain.production.revert(plain.asked())
+    set_back(plain, published.after)
+    assert plain.production.publish(plain.asked()) == published, "it is in again"
+    reverted = plain.production.revert(plain.asked())
+    assert plain.rows() == flat(OLD) and reverted.number == 3
+    table = set_back(plain, published.after) or plain.catalog.load_table(NAME)
+    table.maintenance.expire_snapshots().by_id(reverted.after).commit()  # nobody knows of it
+    plain.production.publish(plain.asked())
+    plain.production.revert(plain.asked())
+    assert plain.rows() == flat(OLD)
+
+
+def test_a_revert_of_what_was_rolled_back_says_so(plain):
+    before = plain.snapshot()
+    plain.production.publish(plain.asked())
+    set_back(plain, before)
+    with pytest.raises(SinkError, match="was rolled back: the table has its state of before"):
+        plain.production.revert(plain.asked())
+
+
+def test_a_rollback_is_found_though_the_snapshots_since_are_expired(plain):
+    before = plain.snapshot()
+    plain.production.publish(plain.asked())
+    set_back(plain, before)
+    for number in range(40):
+        plain.put(NAME, [(100 + number, 30.0, "live")])
+    metadata = plain.catalog.load_table(NAME).metadata
+    assert len(metadata.snapshots) < 30, "the run has expired its own"
+    assert plain.production.done(RUN, Action.PUBLISH) is None
+    plain.production.publish(plain.asked())
+    assert inside(plain.rows()) == flat(NEW)
+
+
+def test_a_table_without_sequence_numbers_can_be_rolled_back(tmp_path):
+    made = RangeYard.make(tmp_path)
+    schema = made.catalog.load_table(NAME).schema()
+    made.catalog.drop_table(NAME)
+    made.catalog.create_table(NAME, schema, properties={"format-version": "1"})
+    made.put(NAME, *OLD)
+    made.put(SHADOW, *NEW, run=RUN)
+    before = made.snapshot()
+    made.production.publish(made.asked())
+    set_back(made, before)
+    made.production.publish(made.asked())
+    assert inside(made.rows()) == flat(NEW)
+    made.production.revert(made.asked())
+    assert made.rows() == flat(OLD)
+
+
+def test_a_revert_needs_the_published_state_only_to_look(plain):
+    """Its tag was removed by hand, and an expiry has taken it; that of before is still there."""
+    published = plain.production.publish(plain.asked())
+    table = plain.catalog.load_table(NAME)
+    table.manage_snapshots().remove_tag(tag_published(RUN)).commit()
+    plain.put(NAME, [(90, 25.0, "live")])
+    table = plain.catalog.load_table(NAME)
+    table.maintenance.expire_snapshots().by_id(published.after).commit()
+    with pytest.raises(SinkError, match="that was published is gone: snapshot") as found:
+        plain.production.revert(plain.asked())
+    assert found.value.fix == "--changed goes on without looking"
+    plain.production.revert(plain.asked(changed=True))
+    assert inside(plain.rows()) == inside(flat(OLD))
+
+
 def test_tags_do_not_go_by_the_age_that_the_table_gives_its_refs(plain):
     plain.production.publish(plain.asked())
     refs = plain.catalog.load_table(NAME).metadata.refs
@@ -328,6 +442,26 @@ def test_a_large_file_is_written_again_in_parts(plain, monkeypatch):
     monkeypatch.setattr(range_rows, "_FLUSH_BYTES", 0)
     plain.production.publish(plain.asked())
     assert outside(plain.rows()) == outside(flat(OLD))
+
+
+def test_a_file_that_a_delete_still_names_does_not_come_back_as_it_is(plain):
+    """pyiceberg applies a delete to a file by its path, also to one that is newer than it."""
+    plain.production.publish(plain.asked())
+    table = plain.catalog.load_table(NAME)
+    files = {task.file.file_path for task in table.scan().plan_files()}
+    (lent,) = files & {path for path in plain.paths(SHADOW) if 20 in ids_of(path)}
+    delete_positions(table, {lent: [0]})
+    assert inside(plain.rows()) == NEW[0]
+    plain.production.revert(plain.asked(changed=True))
+    change = plain.production.publish(plain.asked())
+    assert inside(plain.rows()) == flat(NEW), "the shadow's rows, and its file is copied"
+    assert (change.counts.taken, change.counts.copied) == (0, 2)
+    plain.production.revert(plain.asked())
+    assert plain.rows() == flat(OLD)
+
+
+def ids_of(path):
+    return pq.read_table(path.removeprefix("file://")).column("id").to_pylist()
 
 
 def test_files_without_statistics_are_read(tmp_path):

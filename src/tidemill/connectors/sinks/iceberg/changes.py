@@ -16,6 +16,7 @@ from tidemill.jsonvalue import load_json
 
 if TYPE_CHECKING:
     from pyiceberg.table.metadata import TableMetadata
+    from pyiceberg.table.snapshots import Snapshot
 
 _PREFIX = "tidemill.publish."
 _KEPT = 20
@@ -35,12 +36,19 @@ def read_changes(properties: Mapping[str, str], run: str | None = None) -> list[
     return found if run is not None else sorted(found, key=lambda change: change.at)
 
 
+def standing_changes(metadata: TableMetadata, run: str | None = None) -> list[Change]:
+    """The changes that nobody has rolled back, the oldest first."""
+    known = read_changes(metadata.properties, run)
+    return [change for change in known if not is_rolled_back(metadata, change)]
+
+
 def is_rolled_back(metadata: TableMetadata, change: Change) -> bool:
     """Whether somebody has set the table back to a state before the change.
 
     Properties are not set back with it, so the change is still written there. The table's history
-    is followed down to where it is older than the change. If the change's own snapshot is expired,
-    or the table numbers no snapshots (format version 1), this is not known: False then.
+    is followed down to where it is older than the change. Where it ends before, because snapshots
+    are expired, the log of states tells. If the change's own snapshot is expired, this is not
+    known: False then.
     """
     made = None if change.after is None else metadata.snapshot_by_id(change.after)
     at = metadata.current_snapshot()
@@ -49,20 +57,47 @@ def is_rolled_back(metadata: TableMetadata, change: Change) -> bool:
             return True
         parent = at.parent_snapshot_id
         at = None if parent is None else metadata.snapshot_by_id(parent)
-    return False
+    return made is not None and at is None and _was_left(metadata, made)
 
 
-def published_in(properties: Mapping[str, str]) -> dict[str, tuple[int, int]]:
+def _was_left(metadata: TableMetadata, made: Snapshot) -> bool:
+    """Whether an older snapshot became the current one after this one was it for the last time.
+
+    An older one has a smaller number, or was current before: format version 1 has no numbers.
+    """
+    log = [each.snapshot_id for each in metadata.snapshot_log]
+    if made.snapshot_id not in log:
+        return False
+    known = log[: log.index(made.snapshot_id)]
+    older = {
+        each.snapshot_id
+        for each in metadata.snapshots
+        if each.snapshot_id in known or (each.sequence_number or 0) < (made.sequence_number or 0)
+    }
+    after = log[len(log) - log[::-1].index(made.snapshot_id) :]
+    return any(each in older for each in after)
+
+
+def published_in(metadata: TableMetadata) -> dict[str, tuple[int, int]]:
     """The ranges (µs) that runs have published and that were not put back, the latest at the end.
 
     A publish that was followed by one over the same range is named too: the later one counts.
     """
     found: dict[str, tuple[int, int]] = {}
-    for change in read_changes(properties):
+    for change in standing_changes(metadata):
         found.pop(change.run, None)
         if change.action is Action.PUBLISH:
             found[change.run] = change.span
     return found
+
+
+def replaced_by(metadata: TableMetadata, change: Change) -> str | None:
+    """The run that was published last over a part of the change's range, after it."""
+    published = published_in(metadata)
+    later = list(published)[list(published).index(change.run) + 1 :] if published else []
+    low, high = change.span
+    over = [run for run in later if published[run][0] < high and low < published[run][1]]
+    return over[-1] if over else None
 
 
 def with_change(metadata: TableMetadata, change: Change) -> dict[str, str]:

@@ -82,7 +82,7 @@ def can_lend(theirs: TableMetadata, ours: TableMetadata) -> Callable[[DataFile],
     """Which data files of a table another table may refer to: they must read alike in both.
 
     A reader finds columns in a file by their ids, and files by the values of the partitioning that
-    the file was written for.
+    the file was written for. A column that was dropped is still in old files, under its id.
     """
     known = {each.name: each for each in ours.schema().fields}
     reads_alike = theirs.table_uuid == ours.table_uuid or all(
@@ -91,9 +91,9 @@ def can_lend(theirs: TableMetadata, ours: TableMetadata) -> Callable[[DataFile],
         == (known[each.name].field_id, known[each.name].field_type)
         for each in theirs.schema().fields
     )
-    ids = {each.field_id for each in theirs.schema().fields}
     names = {each.name for each in theirs.schema().fields}
-    foreign = [each for each in known.values() if each.field_id in ids and each.name not in names]
+    once = {each.field_id for schema in theirs.schemas for each in schema.fields}
+    foreign = [each for each in known.values() if each.field_id in once and each.name not in names]
     laid = ours.spec().fields
     specs = {number: spec.fields for number, spec in theirs.specs().items()}
 

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 from tidemill.archive.progress import read_progress
 from tidemill.connectors.sinks.iceberg.changes import (
-    is_rolled_back,
     read_changes,
+    replaced_by,
+    standing_changes,
     tag_before,
     tag_compared,
     tag_published,
@@ -84,7 +85,7 @@ class _Sight:
                 raise SinkError(
                     f"the state of the table that was {what} is gone: snapshot {self.snapshots[0]}",
                     where=f"table {'.'.join(table.name())}",
-                    fix="'tidemill compare RUN' looks again; --changed goes on without looking",
+                    fix=f"{_AGAIN.get(what, '')}--changed goes on without looking",
                 )
             same = any(
                 self._is_same(table, find_files(table, each, self.stretch), now) for each in there
@@ -149,7 +150,8 @@ class IcebergProduction(Production):
         table = self._load()
         done = _done(table, asked.run, action)
         if done is not None:
-            return Outlook(self.place, done)
+            over = replaced_by(table.metadata, done) if action is Action.PUBLISH else None
+            return Outlook(self.place, done, replaced_by=over)
         stretch, columns = self._stretch(asked, action), ColumnChanges((), (), ())
         if action is Action.PUBLISH:
             columns = self._columns(table)
@@ -284,6 +286,8 @@ class IcebergProduction(Production):
         )
         if action is Action.PUBLISH:
             tags = {tag_before(asked.run): before, tag_published(asked.run): after}
+            if after == before and tag_before(asked.run) in table.metadata.refs:
+                del tags[tag_before(asked.run)]  # the rows are in already, from an earlier publish
             stage_tags(transaction, tags)
         transaction.set_properties(with_change(table.metadata, change))
         return transaction
@@ -310,7 +314,8 @@ class IcebergProduction(Production):
             assert last is not None
             source = Source(table, _tagged(table, tag_before(asked.run), last.before))
             _require_same_column(table, source.snapshot, stretch.column)
-            seen: tuple[int | None, ...] = (_tagged(table, tag_published(asked.run), last.after),)
+            tag = table.metadata.refs.get(tag_published(asked.run))
+            seen: tuple[int | None, ...] = (last.after if tag is None else tag.snapshot_id,)
             return source, None if asked.changed else _Sight(stretch, seen)
         shadow = self._shadow()
         source = Source(shadow, shadow.metadata.current_snapshot_id)
@@ -323,7 +328,7 @@ class IcebergProduction(Production):
                 fix="'tidemill compare RUN' looks again; --changed publishes it as it is",
             )
         seen = (asked.seen if asked.was_seen else table.metadata.current_snapshot_id,)
-        if last is not None and tag_before(asked.run) in table.metadata.refs:
+        if tag_before(asked.run) in table.metadata.refs:
             seen = (*seen, table.metadata.refs[tag_before(asked.run)].snapshot_id)
         return source, _Sight(stretch, seen)
 
@@ -349,7 +354,8 @@ class IcebergProduction(Production):
             raise SinkError(
                 f"the shadow {self.shadow!r} is gone",
                 where=f"table {self.shadow}",
-                fix="run the backfill again; nothing was changed",
+                fix="run the backfill again, and 'tidemill forget RUN' first, if it has a name or "
+                "fills a gap; nothing was changed",
             )
         return table
 
@@ -362,8 +368,12 @@ class IcebergProduction(Production):
         if action is Action.REVERT:
             last = _last(table, asked.run)
             if last is None:
+                is_known = bool(read_changes(table.metadata.properties, asked.run))
                 raise SinkError(
-                    f"the run {asked.run} was never published",
+                    f"the publish of the run {asked.run} was rolled back: the table has its state "
+                    "of before"
+                    if is_known
+                    else f"the run {asked.run} was never published",
                     where=f"table {self.place}",
                     fix=f"'tidemill history {self.place}' lists what was",
                 )
@@ -381,6 +391,7 @@ class IcebergProduction(Production):
 
 
 _SEEN = {Action.PUBLISH: "compared", Action.REVERT: "published"}
+_AGAIN = {"compared": "'tidemill compare RUN' looks again; "}
 
 
 @dataclass
@@ -397,16 +408,15 @@ class _Attempt:
 
 
 def _last(table: Table, run: str) -> Change | None:
-    known = read_changes(table.metadata.properties, run)
-    return known[-1] if known else None
+    """The run's last change that the table still has; one that was rolled back is not there."""
+    found = standing_changes(table.metadata, run)
+    return found[-1] if found else None
 
 
 def _done(table: Table, run: str, action: Action) -> Change | None:
     """The run's last change at the table, if it is the one that is asked for and still holds."""
     last = _last(table, run)
-    if last is None or last.action is not action or is_rolled_back(table.metadata, last):
-        return None
-    return last
+    return last if last is not None and last.action is action else None
 
 
 def _tagged(table: Table, tag: str, known: int | None) -> int | None:

@@ -14,9 +14,11 @@ from pyiceberg.table.update.snapshot import _OverwriteFiles
 
 from tidemill.connectors.sinks.iceberg.columns import can_lend
 from tidemill.connectors.sinks.iceberg.credentials import Vending
+from tidemill.connectors.sinks.iceberg.dropping import named_files
 from tidemill.connectors.sinks.iceberg.range_files import Key, Part, Stretch, find_files, split
 from tidemill.connectors.sinks.replacing import Counts
 from tidemill.errors import SinkError
+from tidemill.iceberg.data_files import has_row_deletes
 from tidemill.iceberg.transaction import SteadyTransaction
 
 if TYPE_CHECKING:
@@ -81,7 +83,17 @@ def find_swap(table: Table, source: Source, stretch: Stretch) -> Swap:
     new = find_files(source.table, source.snapshot, stretch)
     leaving = split(table, _without(now, new), stretch)
     coming = [part for part in split(source.table, _without(new, now), stretch) if part.inside]
-    return Swap(tuple(leaving), tuple(coming), _lent(table, source, coming) - set(_paths(now)))
+    kept = {*_paths(now), *_once_named(table)}
+    return Swap(tuple(leaving), tuple(coming), _lent(table, source, coming) - kept)
+
+
+def _once_named(table: Table) -> set[str]:
+    """Files that do not come back as they are, because a row-level delete may still name them.
+
+    By the format a file that comes back is newer than the delete. But readers exist that go by the
+    path alone: rows would be missing for them.
+    """
+    return named_files(table) if has_row_deletes(table) else set()
 
 
 def _lent(table: Table, source: Source, coming: Iterable[Part]) -> frozenset[str]:

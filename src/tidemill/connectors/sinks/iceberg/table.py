@@ -151,7 +151,7 @@ class IcebergTable(Sink):
             partial(scan_table, table, self.pin.time),
             table.metadata.current_snapshot_id,
             read_stamps(table.metadata.properties),
-            published_in(table.metadata.properties),
+            published_in(table.metadata),
         )
 
     def read(self) -> pa.Table:
