@@ -28,8 +28,9 @@ class BatchCommit:
     those that each output gets.
 
     ``repeat``: this function may have been called for this batch of this run before, with the same
-    numbers. For one batch ``repeat`` is never false twice. The easy mistake is to take a repeat for
-    a proof: the driver may have been killed just before it called.
+    numbers, unless the pipeline's code was corrected since, before the first commit. For one batch
+    ``repeat`` is never false twice. The easy mistake is to take a repeat for a proof: the driver
+    may have been killed just before it called.
     """
 
     run: str
