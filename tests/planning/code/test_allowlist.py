@@ -94,8 +94,8 @@ def test_an_interceptor_is_held_to_the_same_list_and_is_named():
         check_interceptors("shows", usages, [], find)
     assert str(raised.value) == (
         "pipeline shows (house.py:4): the interceptor house:meter uses rand, which can give other "
-        "rows in a backfill than live\n  fix: rand: derive it from the row: hash(key), xxhash64(…); "
-        "or accept it: allow: [rand]"
+        "rows in a backfill than live\n  fix: rand: derive it from the row: hash(key), xxhash64(…)"
+        "; or accept it: allow: [rand]"
     )
     assert asked == [("house:meter", ["rand", "rand"])]
     check_interceptors("shows", usages, ["rand"], find)

@@ -1,4 +1,4 @@
-"""Interceptors and callbacks are found where the YAML names them, and refused where they cannot be."""
+"""Interceptors and callbacks are found where the YAML names them, or refused with the line."""
 
 import sys
 

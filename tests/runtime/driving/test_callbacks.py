@@ -97,7 +97,7 @@ def test_one_that_fails_stops_the_run_and_says_where_and_what_comes_next(tmp_pat
 
 
 def test_one_that_ends_its_thread_fails_like_any_other(tmp_path):
-    with pytest.raises(RunError, match="before_commit house:leave failed .* SystemExit: enough"):
+    with pytest.raises(RunError, match=r"before_commit house:leave failed .* SystemExit: enough"):
         callbacks(tmp_path, before_commit=leave).call("before_commit", TOLD)
 
 
