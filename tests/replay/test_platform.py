@@ -5,17 +5,21 @@ from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
 import pytest
+import yaml
 from pyspark.sql import functions as F
 
 import tidemill
 from tidemill.errors import RunError
 from tidemill.iceberg.catalog import find_table, open_catalog
+from tidemill.project import Until, load
 from tidemill.runfolder.folder import RunFolder
 from tidemill.runtime.registry import RunState
-from tidemill.testing import MemoryLog, assert_same_rows, make_project, replay
+from tidemill.testing import MemoryLog, assert_same_rows, collect, make_project, replay
+from tidemill.types import to_micros
 
 pytestmark = pytest.mark.spark
 START = datetime(2026, 1, 1, tzinfo=UTC)
+END = START + timedelta(hours=3)
 TIME = pa.timestamp("us", "UTC")
 COUNT = 120
 HOUSE = """
@@ -115,6 +119,44 @@ def test_folds_and_spark_s_windows_see_what_interceptors_made_of_the_rows(tmp_pa
             rows = found.outputs[name].select(["t", "who", "n", "tag"]).to_pylist()
             assert_same_rows(rows, expected(name), f"{name} with {len(boundaries)} cuts")
         assert len(found.late) == 1
+
+
+def followed(made, spark, start, archived):
+    """A run over the log's tail, of which only so many rows are there when the run begins."""
+    path = made.loaded.path
+    told = yaml.safe_load(path.read_text("utf-8"))
+    told["streams"]["plays"]["live"] = {"type": "iceberg", "tail": True, "slack": "0 s"}
+    path.write_text(yaml.safe_dump(told), "utf-8")
+    followed, rows = load(path), log().rows
+    table = open_catalog(followed.loaded).load_table("logs.plays")
+    table.overwrite(rows.slice(0, archived))
+    began = []
+
+    def grow(manifest):
+        began.append(manifest.run)
+        if archived < len(rows):
+            table.refresh().append(rows.slice(archived))
+
+    def act(progress):
+        if progress.totals.read >= len(rows) and progress.batch.watermark > to_micros(END):
+            followed.stop(began[0])
+
+    options = {"begin": "earliest"} if start is None else {"start": start}
+    result = followed.run("pipeline", spark=spark, trigger="200 ms", on_start=grow,
+                          on_progress=act, until=Until(length="90 s"), **options)  # fmt: skip
+    return collect(followed, result)
+
+
+@pytest.mark.parametrize(("start", "archived"), [(None, COUNT), (START, 60)],
+                         ids=["live", "hybrid"])  # fmt: skip
+def test_live_and_from_history_into_live_interceptors_see_the_same(
+    tmp_path, spark, start, archived
+):
+    made = project(tmp_path, interceptors=["house:mask", "house:tag"])
+    found = followed(made, spark, start, archived)
+    for name in ("folded", "native"):
+        rows = found.outputs[name].select(["t", "who", "n", "tag"]).to_pylist()
+        assert_same_rows(rows, expected(name), name)
 
 
 def test_rows_stay_where_they_are_though_an_interceptor_looked_at_them(tmp_path, spark):

@@ -58,7 +58,7 @@ def require_streamable(
     from py4j.protocol import Py4JJavaError
     from pyspark.errors import AnalysisException
 
-    catalyst: Any = frame.sparkSession._jvm.org.apache.spark.sql  # type: ignore[union-attr]
+    catalyst: Any = frame.sparkSession._jvm.org.apache.spark.sql
     try:
         catalyst.catalyst.analysis.UnsupportedOperationChecker.checkForStreaming(
             frame._jdf.queryExecution().analyzed(), catalyst.streaming.OutputMode.Append()
