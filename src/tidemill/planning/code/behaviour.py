@@ -129,7 +129,8 @@ class _Writer:
                 r"^(~?\w+) (\d+)", lambda at: f"{at[1]} {self._number(f'cte {at[2]}')}", text
             )
         for literal in _numbered_texts(node):  # they are no ids: '#2'
-            text = re.sub(rf"(?<!\w){re.escape(literal)}(?!\w)", literal.replace("#", "\0"), text)
+            whole = rf"(?<!\w){re.escape(literal)}(?!\w)"
+            text = re.sub(whole, lambda found: found[0].replace("#", "\0"), text)
         text = re.sub(r"#(\d+)", lambda at: f"#{self._number(at[1])}", text)
         return text.replace("\0", "#")
 
