@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from tidemill.pipeline import Pipeline, pipeline
+from tidemill.pipeline import BatchCommit, Pipeline, pipeline
 
 if TYPE_CHECKING:
     from tidemill.folds.builtin import (
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from tidemill.project import Project, load
 
 __all__ = [
+    "BatchCommit",
     "Pipeline",
     "Project",
     "as_of",

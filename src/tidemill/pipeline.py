@@ -1,10 +1,11 @@
-"""What a user writes: ``@pipeline`` on a function from DataFrames to DataFrames."""
+"""What a user writes: ``@pipeline`` on a function, functions beside it, what these are told."""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from tidemill.errors import ConfigError
@@ -15,6 +16,40 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     Outputs: TypeAlias = DataFrame | dict[str, DataFrame]
+
+
+@dataclass(frozen=True)
+class BatchCommit:
+    """What ``before_commit`` and ``after_commit`` are told of a batch. It can be kept or pickled.
+
+    ``ranges`` has the ingest times ``(from, to)`` of the slices that the batch has read, by source;
+    a source of which it has read none is not there. The last slice of a run with a planned end goes
+    on to the year 9999. ``on_time``, ``late`` and ``dead`` count rows that were read, ``written``
+    those that each output gets.
+
+    ``repeat``: this function may have been called for this batch of this run before, with the same
+    numbers, unless the pipeline's code was corrected since, before the first commit. For one batch
+    ``repeat`` is never false twice. The easy mistake is to take a repeat for a proof: the driver
+    may have been killed just before it called.
+    """
+
+    run: str
+    pipeline: str
+    batch: int
+    ranges: Mapping[str, tuple[datetime, datetime]]
+    on_time: int
+    late: int
+    dead: int
+    written: Mapping[str, int]
+    repeat: bool = False
+
+
+@dataclass(frozen=True)
+class NamedFunction:
+    """A function of the user's by the name that the YAML gives it: ``module:function``."""
+
+    name: str
+    function: Callable[..., Any]
 
 
 @dataclass(frozen=True)
@@ -33,6 +68,9 @@ class Pipeline:
     streams: tuple[str, ...]
     params: Mapping[str, Any] = field(default_factory=dict)
     tables: tuple[str, ...] = ()
+    read_from: Mapping[str, str] = field(default_factory=dict)  # streams by argument, if renamed
+    interceptors: tuple[NamedFunction, ...] = ()
+    callbacks: Mapping[str, NamedFunction] = field(default_factory=dict)  # by key of the YAML
 
     @property
     def name(self) -> str:

@@ -95,7 +95,7 @@ WRONG = {
     ),
     "unknown section without a near one": (
         ("spark:\n", "zzz:\n"),
-        (4, "zzz", "unknown key 'zzz'", "allowed: catalog, home, keep_snapshots, pipelines"),
+        (4, "zzz", "unknown key 'zzz'", "allowed: catalog, home, interceptors, keep_snapshots"),
     ),
     "unknown key of spark": (
         ("master:", "mastr:"),

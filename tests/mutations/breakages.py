@@ -138,6 +138,27 @@ BREAKAGES = (
         "tests/runtime/driving/test_committer.py",
     ),
     Breakage(
+        "a callback is told once at most that a batch is no repeat",
+        "runfolder/called.py",
+        "batch <= noted.get(key, -1)",
+        "batch < noted.get(key, -1)",
+        "tests/runfolder/test_called.py tests/runtime/driving/test_callbacks.py",
+    ),
+    Breakage(
+        "a callback is noted before it is called",
+        "runtime/driving/callbacks.py",
+        "is_noted = Called(self.folder.path).note(key, told.batch)",
+        "is_noted = False",
+        "tests/runtime/driving/test_callbacks.py",
+    ),
+    Breakage(
+        "an interceptor keeps a source's event time",
+        "runtime/code/intercepting.py",
+        "        if made.place == SOURCE:\n            self._require_event_time(made)\n",
+        "",
+        "tests/runtime/code/test_intercepting.py",
+    ),
+    Breakage(
         "a second driver of a run is refused",
         "runfolder/lease.py",
         "fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)\n            return True",

@@ -7,6 +7,7 @@ from tidemill.planning.manifest import ArchivePin
 from tidemill.planning.ranges import Margins
 from tidemill.planning.risks import (
     allowance_risks,
+    callback_risks,
     describe_lateness,
     expiry_risks,
     margin_risks,
@@ -94,3 +95,10 @@ def test_sums_that_spark_rounds_are_said():
     (found,) = rounding_risks(["avg(n)"])
     assert found.startswith("avg(n) is added up by Spark in floating point")
     assert "tidemill.windows" in found
+
+
+def test_rows_that_are_seen_before_the_commit_cannot_be_held_back():
+    (risk,) = callback_risks("house:gate", ["alerts"])
+    assert "before_commit house:gate cannot hold back the output 'alerts'" in risk
+    assert list(callback_risks(None, ["alerts"])) == []
+    assert list(callback_risks("house:gate", [])) == []

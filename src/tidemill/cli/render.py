@@ -62,8 +62,9 @@ def show_plan(plan: RunPlan, every: bool) -> None:
     out.print(
         f"job    {plan.facts.category}"
         + (f" ({', '.join(plan.facts.stateful)})" if plan.facts.stateful else "")
-        + f"  [dim]about {show_bytes(plan.memory)} of memory[/]\n"
+        + f"  [dim]about {show_bytes(plan.memory)} of memory[/]"
     )
+    _show_functions(out, plan)
     for name, pin in plan.pins.items():
         _show_source(out, name, pin, plan.lateness[name])
     show_tables(out, plan)
@@ -75,6 +76,15 @@ def show_plan(plan: RunPlan, every: bool) -> None:
         out.print(f"expects  {escape(redact('; '.join(map(str, plan.expect))))}")
     for advice in plan.advice:
         out.print(f"[cyan]advice[/] {escape(advice)}")
+
+
+def _show_functions(out: Console, plan: RunPlan) -> None:
+    """The user's functions around the pipeline's code, then an empty line."""
+    if plan.interceptors:
+        out.print(f"intercepted by {escape(', '.join(plan.interceptors))}")
+    for key, function in plan.callbacks.items():
+        out.print(f"{key} {escape(function)}")
+    out.print()
 
 
 def _show_source(out: Console, name: str, pin: SourcePin, late: str) -> None:

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, PlainValidator, WithJsonSchema, field_validator, model_validator
 
 from tidemill.config.expect import PipelineExpect
-from tidemill.config.section import Duration, Section
+from tidemill.config.section import Duration, FunctionName, FunctionNames, Section
 from tidemill.config.sink import SinkConfig
 
 
@@ -69,6 +69,19 @@ class PipelineConfig(Section):
     allow: list[str] = Field(
         [], description="Operators that do not keep the promise of equal rows, used all the same."
     )
+    interceptors: FunctionNames = Field(
+        [], description="As the project's interceptors, and called after these: of this pipeline."
+    )
+    before_commit: FunctionName | None = Field(
+        None,
+        description="module:function, beside the YAML: called with a tidemill.BatchCommit before a "
+        "batch is committed; if it raises, nothing of the batch is.",
+    )
+    after_commit: FunctionName | None = Field(
+        None,
+        description="module:function, beside the YAML: called with a tidemill.BatchCommit when all "
+        "tables have the batch.",
+    )
     buckets: int | None = Field(
         None,
         ge=1,
@@ -86,6 +99,12 @@ class PipelineConfig(Section):
     def source(self, name: str) -> SourceConfig:
         """How an argument reads its stream, also if the YAML does not name the argument."""
         return self.sources.get(name) or SourceConfig()
+
+    @property
+    def callbacks(self) -> dict[str, str]:
+        """The functions that are called around a commit, by key."""
+        named = {"before_commit": self.before_commit, "after_commit": self.after_commit}
+        return {key: function for key, function in named.items() if function is not None}
 
     @property
     def live_misalignment(self) -> timedelta:

@@ -7,7 +7,7 @@ from pydantic import Field
 
 from tidemill.config.catalog import CatalogConfig
 from tidemill.config.pipeline import PipelineConfig
-from tidemill.config.section import Duration, Section
+from tidemill.config.section import Duration, FunctionNames, Section
 from tidemill.config.spark import SparkConfig
 from tidemill.config.stream import StreamConfig
 from tidemill.config.table import TABLES, TableConfig
@@ -27,4 +27,14 @@ class ProjectConfig(Section):
     tables: dict[str, Annotated[TableConfig, TABLES]] = Field(
         {}, description="Reference tables, by name: an argument of that name is the table."
     )
+    interceptors: FunctionNames = Field(
+        [],
+        description="module:function, beside the YAML: called with (place, name, DataFrame) at "
+        "every source and every sink of every pipeline; they return the DataFrame to go on with.",
+    )
     pipelines: dict[str, PipelineConfig] = Field({}, description="By name.")
+
+    def interceptors_of(self, pipeline: str) -> list[str]:
+        """The interceptors of a pipeline in the order in which they are called."""
+        own = self.pipelines[pipeline].interceptors
+        return list(dict.fromkeys([*self.interceptors, *own]))

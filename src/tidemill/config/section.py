@@ -3,7 +3,14 @@
 from datetime import timedelta
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, PlainSerializer, WithJsonSchema
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    PlainSerializer,
+    WithJsonSchema,
+)
 
 from tidemill.errors import ConfigError
 from tidemill.types import parse_duration, show_duration
@@ -21,6 +28,19 @@ def _as_list(value: Any) -> Any:
 
 Columns = Annotated[list[str], BeforeValidator(_as_list)]
 """Names of columns in YAML: one, or a list."""
+
+
+def _function(value: str) -> str:
+    module, _, name = value.partition(":")
+    if not all(part.isidentifier() for part in (*module.split("."), name)):
+        raise ValueError(f"a function is written module:function, found {value!r}")
+    return value
+
+
+FunctionName = Annotated[str, AfterValidator(_function)]
+"""A function of the user's in YAML: ``module:function``, of a module beside the YAML."""
+FunctionNames = Annotated[list[FunctionName], BeforeValidator(_as_list)]
+"""Functions in YAML: one, or a list."""
 
 
 def _duration(value: Any) -> timedelta:

@@ -44,6 +44,8 @@ class SinkSection(Section):
     """What it writes, as people call it."""
     has_shadow: ClassVar[bool] = True
     """Whether a backfill writes beside the place that consumers look at, until it is published."""
+    has_commit: ClassVar[bool] = True
+    """Whether rows are seen with the batch's commit and not before; a log shows them at once."""
     is_readable: ClassVar[bool] = False
     """Whether a run's rows can be read back from it, so that ``expect:`` can look at them."""
     is_arranged: ClassVar[bool] = False

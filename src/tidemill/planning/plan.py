@@ -102,6 +102,8 @@ class RunPlan:
     settles: dict[str, int] = field(default_factory=dict)  # see `manifest.RunTimes`
     params: dict[str, Param] = field(default_factory=dict)
     tables: dict[str, TablePin] = field(default_factory=dict)
+    interceptors: tuple[str, ...] = ()  # module:function, in the order in which they are called
+    callbacks: dict[str, str] = field(default_factory=dict)  # module:function by key of the YAML
 
     def __repr__(self) -> str:
         """One line; ``to_json`` has everything."""
@@ -189,6 +191,8 @@ class RunPlan:
             "rows": self.rows,
             "memory": self.memory,
             "columns": {name: list(pin.rows.columns) for name, pin in self.pins.items()},
+            "interceptors": list(self.interceptors),
+            "callbacks": self.callbacks,
             "category": self.facts.category,
             "operators": list(self.facts.stateful),
             "late": self.lateness,

@@ -63,6 +63,15 @@ def allowance_risks(allowed: Iterable[str]) -> Iterable[str]:
         yield f"{name} is allowed by the YAML, and can give other rows in a backfill than live"
 
 
+def callback_risks(before_commit: str | None, outputs: Iterable[str]) -> Iterable[str]:
+    """``outputs``: those whose rows are seen before the commit."""
+    for name in outputs if before_commit is not None else ():
+        yield (
+            f"before_commit {before_commit} cannot hold back the output {name!r}: a topic has no "
+            "commit, and the batch's messages are in it when the function is called"
+        )
+
+
 def rounding_risks(rounded: Iterable[str]) -> Iterable[str]:
     """Sums of floating point numbers that Spark computes, in whatever order rows come."""
     for name in rounded:

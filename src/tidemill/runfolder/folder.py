@@ -53,6 +53,7 @@ JOURNAL = "journal.json"  # the batches that a rewound run repeats
 JVM = "jvm.json"  # of the last driver
 SENT = "topics.json"  # the last batch whose messages are all in the topics
 JUDGEMENT = "judgement.json"  # what became of the run's expectations
+CALLED = "called.json"  # for which batches callbacks may have been called
 RETRY = "retry.json"  # a commit that is tried again
 JUDGED_ROWS = "judged_rows.json"  # the same of the rows that a live run has written so far
 COMPARED = "compared.json"  # how the outputs differ from production, by the last comparison

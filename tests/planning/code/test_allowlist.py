@@ -2,7 +2,7 @@ import pytest
 
 from tests.planning.code.plans import facts_of
 from tidemill.errors import PlanError
-from tidemill.planning.code.allowlist import check_allowed, find_refusals
+from tidemill.planning.code.allowlist import check_allowed, check_interceptors, find_refusals
 from tidemill.planning.code.analysis import Usage
 
 BOTH = ("plays", "clicks")
@@ -80,3 +80,22 @@ def test_the_same_thing_used_twice_is_said_once():
 
 def test_an_expression_does_not_hide_a_node_of_its_name():
     assert "window" in find_refusals([Usage("node", "Window"), Usage("expression", "Window")])
+
+
+def test_an_interceptor_is_held_to_the_same_list_and_is_named():
+    asked = []
+
+    def find(name, calls):
+        asked.append((name, calls))
+        return "house.py:4"
+
+    usages = {"house:tag": [Usage("node", "Project")], "house:meter": [Usage("expression", "Rand")]}
+    with pytest.raises(PlanError) as raised:
+        check_interceptors("shows", usages, [], find)
+    assert str(raised.value) == (
+        "pipeline shows (house.py:4): the interceptor house:meter uses rand, which can give other "
+        "rows in a backfill than live\n  fix: rand: derive it from the row: hash(key), xxhash64(…)"
+        "; or accept it: allow: [rand]"
+    )
+    assert asked == [("house:meter", ["rand", "rand"])]
+    check_interceptors("shows", usages, ["rand"], find)

@@ -61,6 +61,19 @@ def test_a_literal_that_holds_a_secret_is_compared_and_not_shown():
     assert lines("salt-of-mine", "salt-of")[0][:12] != lines("salt-of-yours", "salt-of")[0][:12]
 
 
+def test_a_text_that_looks_like_an_id_is_none():
+    """In a new session ids are small: '#2' may be one of them, and in the next session not."""
+
+    def lines(text, key, value="#2"):
+        told = f"Project [k#{key}, (who#{key + 1} = {text}) AS x#{key + 2}]"
+        return plan_lines("output", literal(value), [told])
+
+    assert lines("#2", 1) == lines("#2", 20) == lines("#2", 2)
+    assert lines("#2", 1)[0].endswith("Project [k#1, (who#2 = #2) AS x#3]")
+    assert lines("#3", 1, "#3") != lines("#2", 1)
+    assert lines("no#2", 1, "no#2") == lines("no#2", 24, "no#2")
+
+
 def test_a_time_does_not_count_where_the_clock_was_accepted():
     def lines(value, clock):
         return plan_lines("o", literal(value, "date"), [f"Project [{value}]"], clock=clock)

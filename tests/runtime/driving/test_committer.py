@@ -1,14 +1,25 @@
 from itertools import pairwise
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.manifests import make_manifest, make_pin
+from tidemill.connectors.sinks.stamp import BatchStamp
 from tidemill.errors import RunError
+from tidemill.planning.cuts import Cut
 from tidemill.planning.offsets import BatchOffsets, Offset
 from tidemill.reading.route import Route
-from tidemill.runtime.driving.committer import TakenSlice, slices_taken
+from tidemill.reading.sidefile import Counts
+from tidemill.runfolder.folder import RunFolder
+from tidemill.runtime.driving.committer import (
+    Batch,
+    Committer,
+    TakenSlice,
+    Written,
+    slices_taken,
+)
 from tidemill.types import FOREVER_MICROS
 
 FRONTIERS = (0, 10, 25, 30, 70, FOREVER_MICROS)
@@ -98,3 +109,21 @@ def test_however_uses_advance_each_slice_is_taken_once(routes, batches, finish):
 def test_an_entry_that_names_a_source_the_run_does_not_read_is_an_error(routes):
     with pytest.raises(RunError, match="names the source 'clicks', which the run does not read"):
         slices_taken(routes, None, offsets({"plays": (10,), "clicks": (10,)}))
+
+
+@pytest.mark.parametrize(("frontier", "is_given"), [(25, True), (30, False)])
+def test_a_batch_that_a_lost_run_may_have_given_is_a_repeat_and_its_rows_are_not_counted(
+    tmp_path, frontier, is_given
+):
+    cut = Cut({"plays": 25}, 0)
+    manifest = make_manifest(run="r", pipeline="p", discard={"iceberg:a": cut})
+    sinks = {name: SimpleNamespace(place=f"iceberg:{name}") for name in ("a", "b", "c")}
+    committer = Committer(manifest, RunFolder(tmp_path), sinks, {}, {})
+    batch = Batch(BatchStamp("r", 3, {}, 0), None, offsets({"plays": (frontier,)}), {})
+    written = Written({}, {"a": 5, "b": 6}, 1)
+    told = committer._told(batch, Counts(7, 2, 1), [taken("plays", 10, frontier)], written)
+    assert told.repeat is is_given
+    assert told.written == {"a": 0 if is_given else 5, "b": 6, "c": 0}
+    assert (told.run, told.pipeline, told.batch) == ("r", "p", 3)
+    assert (told.on_time, told.late, told.dead) == (7, 2, 1)
+    assert list(told.ranges) == ["plays"]

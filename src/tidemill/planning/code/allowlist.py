@@ -5,7 +5,8 @@ the input is cut. A plan may only hold nodes and aggregates that are known to de
 Among row-wise expressions the clock, random numbers and the layout of partitions are refused.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 
 from tidemill.errors import PlanError
 from tidemill.planning.code.analysis import Usage
@@ -153,6 +154,31 @@ def check_allowed(
 
     ``find`` says where the code has one of these calls, ``pipelines.py:12``, or nothing.
     """
+    return _check("the pipeline", pipeline, usages, allow, find)
+
+
+def check_interceptors(
+    pipeline: str,
+    usages: Mapping[str, Iterable[Usage]],
+    allow: Iterable[str],
+    find: Callable[[str, Sequence[str]], str] = lambda name, calls: "",
+) -> None:
+    """Hold what each interceptor adds to the plan to the same list; ``usages`` are by its name.
+
+    ``find`` says where the code of an interceptor has one of these calls.
+    """
+    allow = list(allow)
+    for name, used in usages.items():
+        _check(f"the interceptor {name}", pipeline, used, allow, partial(find, name))
+
+
+def _check(
+    who: str,
+    pipeline: str,
+    usages: Iterable[Usage],
+    allow: Iterable[str],
+    find: Callable[[Sequence[str]], str],
+) -> list[str]:
     accepted = {name.lower().replace("()", "") for name in allow}
     found = find_refusals(usages)
     refused = [name for name in found if name not in accepted]
@@ -160,7 +186,7 @@ def check_allowed(
         names = ", ".join(refused)
         place = find([call for name in refused for call in calls_of(name)])
         raise PlanError(
-            f"the pipeline uses {names}, which can give other rows in a backfill than live",
+            f"{who} uses {names}, which can give other rows in a backfill than live",
             where=f"pipeline {pipeline}" + (f" ({place})" if place else ""),
             fix=f"{refused[0]}: {found[refused[0]]}; or accept it: allow: [{names}]",
             refused=refused,

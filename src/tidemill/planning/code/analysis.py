@@ -74,6 +74,7 @@ class PipelineFacts(JsonValue):
     rounded: tuple[str, ...] = ()  # sums of floating point numbers that Spark computes
     behaviour: tuple[str, ...] = ()  # what the code does, see `planning.code.behaviour`
     spare: int = 0  # µs by which Spark's watermark is held back, for folds before native operators
+    intercepted: dict[str, tuple[Usage, ...]] = field(default_factory=dict)  # see `Examination`
     shares: bool = False  # whether its query may share shuffles, see `may_share_shuffles`
 
     @property
@@ -136,8 +137,7 @@ def find_facts(
     optimised = [build_tree(output.optimised) for output in outputs]
     for output, whole in zip(outputs, optimised, strict=True):
         plan = build_tree(output.analysed)
-        usages |= dict.fromkeys(_usages(plan))
-        usages |= dict.fromkeys(_unseen(output))
+        usages |= dict.fromkeys(find_usages(output))
         read.update(map(source_of, _leaves(plan)))
         stateful |= dict.fromkeys(_stateful(plan, folds))
         for source, used in _used_columns(whole).items():
@@ -241,6 +241,11 @@ def _refuse_mixed_times(plan: Tree, lineage: Lineage) -> None:
                         fix="use the event time on every side, or aggregate each side by itself",
                         column=column,
                     )
+
+
+def find_usages(output: OutputPlans) -> list[Usage]:
+    """All that an output's analysed plan uses, as often as it does."""
+    return [*_usages(build_tree(output.analysed)), *_unseen(output)]
 
 
 def _usages(plan: Tree) -> Iterator[Usage]:

@@ -128,7 +128,11 @@ class _Writer:
             text = re.sub(  # the tilde stands before nodes of streams
                 r"^(~?\w+) (\d+)", lambda at: f"{at[1]} {self._number(f'cte {at[2]}')}", text
             )
-        return re.sub(r"#(\d+)", lambda at: f"#{self._number(at[1])}", text)
+        for literal in _numbered_texts(node):  # they are no ids: '#2'
+            whole = rf"(?<!\w){re.escape(literal)}(?!\w)"
+            text = re.sub(whole, lambda found: found[0].replace("#", "\0"), text)
+        text = re.sub(r"#(\d+)", lambda at: f"#{self._number(at[1])}", text)
+        return text.replace("\0", "#")
 
     def _shown(self, node: Tree, spoken: str) -> str:
         for part in node.parts():
@@ -165,6 +169,12 @@ class _Writer:
         number = part.expression_id
         name = part.kind if number is None else f"{part.kind}#{self._number(str(number))}"
         return f"{name}({'; '.join([*inner, *told])})"
+
+
+def _numbered_texts(node: Tree) -> set[str]:
+    """The node's texts that hold what looks like an id of Spark's."""
+    values = (part.fields.get("value") for part in node.parts() if part.kind == "Literal")
+    return {value for value in values if isinstance(value, str) and re.search(r"#\d", value)}
 
 
 def _fields(node: Tree) -> Iterator[tuple[str, Any]]:

@@ -7,7 +7,6 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -16,14 +15,18 @@ from tidemill.errors import PlanError, TidemillError
 from tidemill.folds.building import building
 from tidemill.pipeline import Pipeline
 from tidemill.planning.code.analysis import OutputPlans, PipelineFacts, find_facts
-from tidemill.planning.code.behaviour import describe_difference, first_difference, plan_lines
+from tidemill.planning.code.behaviour import (
+    behaviour_line,
+    describe_difference,
+    first_difference,
+    plan_lines,
+)
 from tidemill.planning.code.lineage import SOURCE_MARK
 from tidemill.planning.code.params import param_lines
-from tidemill.planning.code.streaming import ACTION, cause_of
 from tidemill.planning.code.tree import Tree, build_tree
 from tidemill.reading.reference import table_frame
 from tidemill.rows.columns import pipeline_schema
-from tidemill.runtime.code.calls import find_calls, own_file
+from tidemill.runtime.code.calls import find_calls
 from tidemill.runtime.code.carried import carried_lines
 from tidemill.runtime.code.catalyst import (
     carried_functions,
@@ -31,7 +34,15 @@ from tidemill.runtime.code.catalyst import (
     find_rounded,
     spoken_nodes,
 )
-from tidemill.runtime.code.loading import describe, place_in
+from tidemill.runtime.code.failures import Failure, require_streamable, tell_failure
+from tidemill.runtime.code.intercepting import (
+    SINK,
+    SOURCE,
+    Examination,
+    Look,
+    intercept,
+    unlooked,
+)
 from tidemill.runtime.code.lookout import Seen, watching
 
 if TYPE_CHECKING:
@@ -76,7 +87,8 @@ def analyse(
         }
         frames |= {name: table_frame(spark, name, found) for name, found in (tables or {}).items()}
         with building() as built, watching() as called:
-            outputs = call_pipeline(pipeline, frames)
+            examined = Examination(event_times, built.folds)
+            outputs = call_pipeline(pipeline, frames, examined)
         seen = Seen() if seen is None else seen
         seen.add(called)
         plans = [_plans(spark, pipeline, name, frame) for name, frame in outputs.items()]
@@ -89,8 +101,10 @@ def analyse(
             functions += carried_functions(analysed, tree)
         if twice:
             _require_repeatable(pipeline, frames, plans, lines, seen)
-    told = param_lines(pipeline.params)
-    return replace(facts, behaviour=(*told, *lines, *carried_lines(functions)))
+    named = (f"interceptor {each.name}" for each in pipeline.interceptors)
+    told = (*param_lines(pipeline.params), *map(behaviour_line, named))
+    behaviour = (*told, *lines, *carried_lines(functions))
+    return replace(facts, behaviour=behaviour, intercepted=examined.usages)
 
 
 def _plan_lines(
@@ -120,7 +134,8 @@ def _require_repeatable(
         again += _plan_lines(outputs[plan.name].sparkSession, plan, analysed, tree, seen)
     difference = first_difference(lines, again)
     if difference is not None:
-        place = find_calls(pipeline.function, _CLOCKS)
+        called = (pipeline.function, *(each.function for each in pipeline.interceptors))
+        place = next(filter(None, (find_calls(each, _CLOCKS) for each in called)), "")
         raise PlanError(
             "its code builds another plan each time it is called: "
             f"{describe_difference(*difference)}",
@@ -145,32 +160,39 @@ def _one_shuffle(spark: SparkSession) -> Iterator[None]:
         spark.conf.set(_SHUFFLES, str(kept))
 
 
-def call_pipeline(pipeline: Pipeline, frames: dict[str, DataFrame]) -> dict[str, DataFrame]:
-    """The pipeline's outputs by name; a single DataFrame is the output called ``output``."""
-    from pyspark.errors import AnalysisException, ParseException
+def call_pipeline(
+    pipeline: Pipeline,
+    frames: dict[str, DataFrame],
+    look: Look = unlooked,
+    *,
+    delivers: bool = False,
+) -> dict[str, DataFrame]:
+    """The pipeline's outputs by name; a single DataFrame is the output called ``output``.
+
+    Interceptors are called with every source before, and with every output after; ``look`` is told
+    of each that changes something. ``delivers``: the output is what a fold's own tasks tell of the
+    rows that they have written. Interceptors of the sink, which by the analysed plan add nothing,
+    are then not called.
+    """
+    given = {name: frames[name] for name in (*pipeline.streams, *pipeline.tables)}
+    for name in pipeline.streams:
+        given[name] = intercept(pipeline, SOURCE, name, given[name], look)
+    outputs = _call_code(pipeline, given)
+    if delivers:
+        return outputs
+    return {name: intercept(pipeline, SINK, name, frame, look) for name, frame in outputs.items()}
+
+
+def _call_code(pipeline: Pipeline, given: dict[str, DataFrame]) -> dict[str, DataFrame]:
     from pyspark.sql import DataFrame
 
     where = f"pipeline {pipeline.name}"
-    file = own_file(pipeline.function)
     try:
-        given = {name: frames[name] for name in (*pipeline.streams, *pipeline.tables)}
         made = pipeline(**given, **pipeline.params)
-    except (AnalysisException, ParseException) as error:
-        text, place = _first_lines(error), place_in(error, file.parent) if file else ""
-        is_action = ACTION.told in text
-        raise PlanError(
-            text,
-            where=_where(pipeline, place),
-            fix=ACTION.fix if is_action else f"correct {place or 'the pipeline'}",
-        ) from None
     except TidemillError:
         raise
     except Exception as error:
-        raise PlanError(
-            f"its code failed: {describe(error, file.parent if file else Path())}",
-            where=where,
-            fix="correct the pipeline; --verbose shows the trace",
-        ) from error
+        raise _failed(pipeline, tell_failure(error, pipeline.function)) from error
     outputs = {"output": made} if isinstance(made, DataFrame) else made
     if not isinstance(outputs, dict) or not outputs:
         raise PlanError(f"it returned {type(made).__name__}, not a DataFrame", where=where)
@@ -186,9 +208,15 @@ def call_pipeline(pipeline: Pipeline, frames: dict[str, DataFrame]) -> dict[str,
     return outputs
 
 
-def _first_lines(error: Any) -> str:
-    text = str(error).split("JVM stacktrace")[0].split(";\n")[0]
-    return " ".join(text.split())[:600]
+def _failed(pipeline: Pipeline, told: Failure) -> PlanError:
+    if told.is_sparks:
+        fix = told.fix or f"correct {told.place or 'the pipeline'}"
+        return PlanError(told.text, where=_where(pipeline, told.place), fix=fix)
+    return PlanError(
+        f"its code failed: {told.text}",
+        where=f"pipeline {pipeline.name}",
+        fix="correct the pipeline; --verbose shows the trace",
+    )
 
 
 def _stub(reader: DataStreamReader, schema: pa.Schema, source: str, event_time: str) -> DataFrame:
@@ -199,22 +227,14 @@ def _stub(reader: DataStreamReader, schema: pa.Schema, source: str, event_time: 
 
 
 def _plans(spark: SparkSession, pipeline: Pipeline, name: str, frame: DataFrame) -> OutputPlans:
-    from py4j.protocol import Py4JJavaError
-    from pyspark.errors import AnalysisException
-
     analysed = frame._jdf.queryExecution().analyzed()
-    catalyst = spark._jvm.org.apache.spark.sql
-    try:
-        catalyst.catalyst.analysis.UnsupportedOperationChecker.checkForStreaming(
-            analysed, catalyst.streaming.OutputMode.Append()
+
+    def refusal(message: str, fix: str, calls: tuple[str, ...]) -> PlanError:
+        return PlanError(
+            message, where=_where(pipeline, find_calls(pipeline.function, calls)), fix=fix
         )
-    except (AnalysisException, Py4JJavaError) as error:
-        cause = cause_of(_first_lines(error))
-        raise PlanError(
-            f"Spark cannot run the output {name!r} as a stream: {_first_lines(error)}",
-            where=_where(pipeline, find_calls(pipeline.function, cause.calls)),
-            fix=cause.fix,
-        ) from None
+
+    require_streamable(frame, refusal, f"the output {name!r}")
     optimised = spark._jsparkSession.sessionState().optimizer().execute(analysed)
     return OutputPlans(
         name,

@@ -59,6 +59,16 @@ def find_uses(loaded: LoadedConfig, given: GivenParams, calls: Collection[str]) 
     return ""
 
 
+def find_interceptor(
+    loaded: LoadedConfig, given: GivenParams, name: str, calls: Collection[str]
+) -> str:
+    """Where the module of an interceptor of the pipeline calls one of the names; or empty."""
+    with suppress(TidemillError):
+        interceptors = load_pipeline(loaded, given.pipeline, given).interceptors
+        return next((find_calls(i.function, calls) for i in interceptors if i.name == name), "")
+    return ""
+
+
 def find_in_sql(text: str, name: str, calls: Collection[str]) -> str:
     """Where a SQL text calls one of the names: ``sums.sql:3``; or empty."""
     pattern = _spelled(calls)

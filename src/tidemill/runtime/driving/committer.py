@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,7 @@ from tidemill.connectors.sinks.stamp import BatchStamp
 from tidemill.connectors.sinks.writing import RESULT_DDL, BatchWriter
 from tidemill.errors import RunError, SourceError
 from tidemill.folds.state import StateFiles
+from tidemill.pipeline import BatchCommit
 from tidemill.planning.manifest import Manifest
 from tidemill.planning.offsets import BatchOffsets, Offset
 from tidemill.reading.route import Route
@@ -28,11 +30,13 @@ from tidemill.runfolder.folder import RunFolder
 from tidemill.runfolder.offset_log import entry_path, oldest_entry, read_batch
 from tidemill.runfolder.retrying import broken_off
 from tidemill.runtime.driving.beside import Breaker
+from tidemill.runtime.driving.callbacks import AFTER, BEFORE, Callbacks
 from tidemill.runtime.driving.rewind import require_same
 from tidemill.runtime.registry import BatchRecord
 from tidemill.runtime.starts.recovery import not_given_aside
 from tidemill.runtime.starts.standing import stamp_of
 from tidemill.storage.disk import sync_files
+from tidemill.types import from_micros
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -46,6 +50,15 @@ class Batch:
     before: BatchOffsets | None
     now: BatchOffsets
     sides: Mapping[str, Counts]  # what readers counted, by source
+
+
+@dataclass(frozen=True)
+class Written:
+    """What the tasks of a batch have written, by output."""
+
+    files: dict[str, list[bytes]]
+    rows: dict[str, int]
+    suppressed: int
 
 
 class Committer:
@@ -70,6 +83,7 @@ class Committer:
             fold.gives for fold in manifest.code.folds.values()
         )
         self.before_commit: Callable[[BatchOffsets], None] = lambda now: None
+        self.callbacks = Callbacks({}, folder)
         self._positions: dict[tuple[str, str], int] = {}
         self.breaker = Breaker()
 
@@ -83,16 +97,20 @@ class Committer:
         require_same(self.folder, batch, now)
         if not all(sink.keeps_stamps for sink in self.sinks.values()):
             self.before_commit(now)  # what is written to a topic is seen at once
-        written, out, suppressed = self._write(frame, batch)
+        written = self._write(frame, batch)
         taken = slices_taken(self._routes, before, now)
         counts, aside, sides = self._side(taken)
         stamp = self._stamp(batch, before, now)
         self._sync(batch, taken)
         given = Batch(stamp, before, now, sides)
+        told = self._told(given, counts, taken, written)
+        self.callbacks.call(BEFORE, told)
         self.before_commit(now)
         self.breaker.run(
-            lambda: self._commit_all(given, written, aside), lambda: broken_off(self.folder.path)
+            lambda: self._commit_all(given, written.files, aside),
+            lambda: broken_off(self.folder.path),
         )
+        self.callbacks.call(AFTER, told)
         for piece in taken:
             start, end = piece.start.frontier, piece.end.frontier
             remove_side_files(self.folder.side, piece.source, start, end)
@@ -104,8 +122,8 @@ class Committer:
             on_time=counts.on_time,
             late=counts.late,
             dead=counts.dead,
-            out=out,
-            suppressed=suppressed + counts.suppressed,
+            out=sum(written.rows.values()),
+            suppressed=written.suppressed + counts.suppressed,
             seconds=time.monotonic() - began,
             clock=counts.clock,
         )
@@ -158,14 +176,40 @@ class Committer:
         if not self.manifest.times.ends:
             forget_slices(self._routes, self.folder.checkpoint, batch)
 
-    def _write(self, frame: DataFrame, batch: int) -> tuple[dict[str, list[bytes]], int, int]:
+    def _told(
+        self, batch: Batch, counts: Counts, taken: Iterable[TakenSlice], written: Written
+    ) -> BatchCommit:
+        """What the user's callbacks are told. Places that a lost run has filled get no rows.
+
+        Of a batch that such a run may have given, its callbacks may have been told, too.
+        """
+        lost = self.manifest.outputs.discard
+        given = {place for place, cut in lost.items() if cut.includes(batch.now)}
+        return BatchCommit(
+            run=self.manifest.run,
+            pipeline=self.manifest.pipeline,
+            batch=batch.stamp.batch,
+            ranges=ranges_of(taken),
+            on_time=counts.on_time,
+            late=counts.late,
+            dead=counts.dead,
+            written={
+                name: 0 if sink.place in given else written.rows.get(name, 0)
+                for name, sink in self.sinks.items()
+            },
+            repeat=bool(given),
+        )
+
+    def _write(self, frame: DataFrame, batch: int) -> Written:
         """Write the output on executors; gather what the tasks tell of it, by output."""
-        rows = self.written(frame, batch).collect()
-        written: dict[str, list[bytes]] = {}
-        for row in rows:
+        told = self.written(frame, batch).collect()
+        written = Written({}, {}, sum(row["suppressed"] for row in told))
+        for row in told:
+            name = row["output"]
+            written.rows[name] = written.rows.get(name, 0) + row["rows"]
             if row["file"] is not None:
-                written.setdefault(row["output"], []).append(bytes(row["file"]))
-        return written, sum(row["rows"] for row in rows), sum(row["suppressed"] for row in rows)
+                written.files.setdefault(name, []).append(bytes(row["file"]))
+        return written
 
     def written(self, frame: DataFrame, batch: int) -> DataFrame:
         """What the tasks tell, in rows; nothing runs before they are collected."""
@@ -262,6 +306,15 @@ def slices_taken(
         edges = route.slices(done or route.first(), now.furthest(source))
         taken += [TakenSlice(source, *pair) for pair in edges]
     return taken
+
+
+def ranges_of(taken: Iterable[TakenSlice]) -> dict[str, tuple[datetime, datetime]]:
+    """From which ingest time to which the slices of each source reach."""
+    found: dict[str, tuple[int, int]] = {}
+    for piece in taken:
+        low, high = found.get(piece.source, (piece.start.frontier, piece.end.frontier))
+        found[piece.source] = min(low, piece.start.frontier), max(high, piece.end.frontier)
+    return {name: (from_micros(low), from_micros(high)) for name, (low, high) in found.items()}
 
 
 def forget_slices(routes: Mapping[str, Route], checkpoint: Path, batch: int) -> None:

@@ -107,7 +107,7 @@ class Driver:
         meter = WorkMeter((os.getpid(), self._context._gateway.proc.pid))
         with Watchdog(
             self._is_told_to_end,
-            lambda: (self._tasks, self._answers, meter.look()),
+            lambda: self._motion(meter),
             self._is_away,
             lambda step: self._hurry(query, step),
             self.patience,
@@ -265,6 +265,11 @@ class Driver:
         lags = (read_lag(self.folder.path, name) for name in self.manifest.sources)
         return any(lag and lag.waiting and lag.at >= self._clock for lag in lags)
 
+    def _motion(self, meter: WorkMeter) -> Hashable:
+        """What changes while the run works. A callback may compute for ever: that is no work."""
+        works = None if self.committer.callbacks.breaker.is_inside else meter.look()
+        return self._tasks, self._answers, works
+
     def _hurry(self, query: StreamingQuery, step: Step) -> None:
         """The watchdog's orders; a batch that is interrupted runs again when the run goes on."""
         if step is Step.INTERRUPT and not self._ended.is_set():
@@ -272,6 +277,7 @@ class Driver:
                 self._why_interrupted = self._failure
             self._interrupted.set()
             self.committer.breaker.break_off()
+            self.committer.callbacks.breaker.break_off()
             is_done_within(0, partial(_stop, query))  # begun here, not waited for
         elif step is Step.KILL:
             self._is_overdue = True

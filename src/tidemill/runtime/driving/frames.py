@@ -136,7 +136,8 @@ def build_frame(
         frames[name] = table_frame(spark, name, schema, rows, work.folder.files.root)
     deliver = Delivery(BatchWriter(targets), RESULT_DDL)
     with building(work.places(), partial(work.read_packed, spark), deliver):
-        outputs = call_pipeline(pipeline, frames)
+        delivers = any(fold.gives for fold in manifest.code.folds.values())
+        outputs = call_pipeline(pipeline, frames, delivers=delivers)
     for name in manifest.outputs.sinks:
         if name not in outputs:
             raise RunError(f"the pipeline no longer gives {name!r}", fix=nearest(name, outputs))

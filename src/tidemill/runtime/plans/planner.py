@@ -17,12 +17,13 @@ from tidemill.config.sparksettings import meaning
 from tidemill.connectors.archives.opening import open_reader
 from tidemill.errors import ConfigError, PlanError, nearest
 from tidemill.iceberg.catalog import open_metadata
-from tidemill.planning.code.allowlist import check_allowed
+from tidemill.planning.code.allowlist import check_allowed, check_interceptors
 from tidemill.planning.code.params import Param
 from tidemill.planning.plan import RunPlan, RunRequest
 from tidemill.planning.resources import shuffles
 from tidemill.planning.risks import (
     allowance_risks,
+    callback_risks,
     describe_lateness,
     expiry_risks,
     rounding_risks,
@@ -34,7 +35,7 @@ from tidemill.planning.slices import advise, cut_by_rows, cut_by_width
 from tidemill.planning.statistics import Extent, SourceStatistics
 from tidemill.runtime.code.binding import GivenParams
 from tidemill.runtime.code.cache import KnownCode, digest, recall, remember
-from tidemill.runtime.code.calls import find_uses
+from tidemill.runtime.code.calls import find_interceptor, find_uses
 from tidemill.runtime.code.loading import fingerprint, load_pipeline
 from tidemill.runtime.code.lookout import Looked, Seen, watching
 from tidemill.runtime.plans.backfillplan import BackfillSteps
@@ -101,7 +102,8 @@ def make_plan(
     if known is None or facts is not known.facts:
         # It was analysed, for seconds: a table may have expired the snapshot meanwhile.
         opened = _open_sources(loaded, steps, request, streams)
-    find = partial(find_uses, loaded, given)
+    find, find_inside = partial(find_uses, loaded, given), partial(find_interceptor, loaded, given)
+    check_interceptors(request.pipeline, facts.intercepted, config.allow, find_inside)
     allowed = check_allowed(request.pipeline, facts.usages, config.allow, find)
     check_outputs(request.pipeline, config, facts)
     expect = find_checks(request.pipeline, config, facts)
@@ -130,6 +132,9 @@ def make_plan(
         *steps.risks(pins),
         *expectation_risks(expect, config, request.live is None, settles),
         *(risk for name, sink in config.sinks.items() for risk in sink.risks(name)),
+        *callback_risks(
+            config.before_commit, [n for n, sink in config.sinks.items() if not sink.has_commit]
+        ),
         *table_risks({name: table.pin for name, table in tables.items()}, request.live is not None),
         *sharing_risks(shared_sinks(loaded.config.pipelines, request.pipeline)),
         *zone_risks({name: (pin.times, opened.columns[name]) for name, pin in opened.pins.items()}),
@@ -155,6 +160,8 @@ def make_plan(
         settles=settles,
         params=params,
         tables={name: table.pin for name, table in tables.items()},
+        interceptors=tuple(loaded.config.interceptors_of(request.pipeline)),
+        callbacks=config.callbacks,
     )
 
 
@@ -194,7 +201,8 @@ def code_fingerprint(loaded: LoadedConfig, name: str, given: GivenParams | None 
     streams = {key: value.event_time for key, value in loaded.config.streams.items()}
     conf = {key: str(value) for key, value in loaded.config.spark.conf.items()}
     tables = {key: value.model_dump_json() for key, value in loaded.config.tables.items()}
-    facts = (sources, streams, conf, params, tables)
+    named = (loaded.config.interceptors_of(name), config.callbacks)
+    facts = (sources, streams, conf, params, tables, named)
     return fingerprint(loaded, name, map(str, facts))
 
 

@@ -40,6 +40,7 @@ class KafkaSink(SinkSection):
 
     noun: ClassVar[str] = "topic"
     has_shadow: ClassVar[bool] = False
+    has_commit: ClassVar[bool] = False
     is_arranged: ClassVar[bool] = True
 
     @field_validator("topic")
