@@ -199,6 +199,7 @@ class CodePin(JsonValue):
     spare: int = 0  # µs by which Spark's watermark is held back for folds in front of it
     event_range_at_source: bool = False
     params: dict[str, Param] = field(default_factory=dict)  # the values it is called with
+    catching: tuple[str, ...] = ()  # the folds whose failed rows go to the dead table
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from tidemill.config.places import named_by_into, targets
 from tidemill.config.sparksettings import meaning
 from tidemill.errors import PlanError
-from tidemill.planning.code.chains import FoldPin
+from tidemill.planning.code.chains import USER_CODE, FoldPin
 from tidemill.planning.manifest import (
     CodePin,
     InputNeeds,
@@ -82,6 +82,7 @@ def pipeline_manifest(loaded: LoadedConfig, plan: RunPlan, run: str, cores: int)
             spare=plan.facts.spare,
             event_range_at_source=any(sink.time is None for sink in config.sinks.values()),
             params=plan.params,
+            catching=_catching(plan, config),
         ),
         expect=plan.expect,
         tables=plan.tables,
@@ -104,6 +105,13 @@ def _fold_pin(pin: FoldPin, config: PipelineConfig) -> FoldPin:
     """Rows that Spark arranges before they are written: it must see them."""
     arranged = any(sink.is_arranged for sink in config.sinks.values())
     return replace(pin, gives=False) if arranged else pin
+
+
+def _catching(plan: RunPlan, config: PipelineConfig) -> tuple[str, ...]:
+    """The folds that run a user's code, if the rows at which it fails are to leave the run."""
+    if config.on_error == "fail":
+        return ()
+    return tuple(fold.use.name for fold in plan.facts.folds if fold.use.kind in USER_CODE)
 
 
 def _mode(request: RunRequest) -> Mode:

@@ -6,6 +6,9 @@ from datetime import timedelta
 from tidemill.jsonvalue import JsonValue
 from tidemill.planning.code.shapes import FoldShape
 
+USER_CODE = ("fold", "process", "udf")
+"""The kinds of folds that call a user's function row by row, or with rows."""
+
 
 @dataclass(frozen=True)
 class Reach(JsonValue):

@@ -31,6 +31,7 @@ from tidemill.runfolder.retrying import clear_retry
 from tidemill.runtime.code.sameness import require_same
 from tidemill.runtime.driving.archive_commits import ArchiveCommitter
 from tidemill.runtime.driving.committer import Committer
+from tidemill.runtime.driving.deadlimit import DeadLimit
 from tidemill.runtime.driving.driver import Driver
 from tidemill.runtime.driving.frames import Work, build_frame
 from tidemill.runtime.driving.growth import GrowthWatch
@@ -239,6 +240,8 @@ def _drive(
         kind = Committer if manifest.code.is_there else ArchiveCommitter
         committer = kind(manifest, work.folder, sinks, sides, slicings)
         committer.before_commit = handover.before_commit
+        if (section := work.loaded.config.pipelines.get(manifest.pipeline)) is not None:
+            committer.limit = DeadLimit(registry, manifest.run, section.most_dead)
         driver = _driver(work, registry, committer, on_batch, goal)
         driver.reading = ReadWatch(work.folder, manifest, slicings, tell)
         if spark.sparkContext.master.startswith("local"):  # the watchdog sees every process
