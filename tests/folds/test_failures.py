@@ -1,4 +1,4 @@
-"""Failed rows under the slicing law: all and only these leave, and it is as if they had not come."""
+"""Failed rows under the slicing law: all and only these leave, as if they had not come."""
 
 # ruff: noqa: RUF012 (schemas as users write them)
 

@@ -111,7 +111,7 @@ class Failures:
     def _rows(self) -> pl.DataFrame:
         """All of them; those of one frame are taken out of it at once."""
         runs = groupby(self._found, key=lambda found: id(found[0]))
-        blocks = []
+        blocks: list[pl.DataFrame] = []
         for _, run in runs:
             frames, indices, _ = zip(*run, strict=True)
             blocks.append(frames[0][list(indices)])

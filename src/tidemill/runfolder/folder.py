@@ -15,8 +15,8 @@ others take any ``Place``:
 
 Because of the first two, ``home:`` is a local folder, and so is a run's folder in it. The registry
 of runs is a SQLite file beside the runs' folders, and no part of them. Executors get the locations
-of side files, failed rows, fold state (also carried state), the checkpoint and the rows of reference
-tables, and no other: on a cluster only these must be reached from every machine.
+of side files, failed rows, fold state (also carried state), the checkpoint and the rows of
+reference tables, and no other: on a cluster only these must be reached from every machine.
 """
 
 from __future__ import annotations

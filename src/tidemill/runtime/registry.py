@@ -284,7 +284,7 @@ class Registry:
         with self._connect() as connection:
             rows = connection.execute(
                 "select min(batch), max(frontier), sum(on_time + late + dead), sum(late),"
-                " sum(dead), sum(out) from batches where run = ?"
+                " sum(dead + failed), sum(out) from batches where run = ?"
                 " group by (frontier - 1) / ? order by 1",
                 (run, length),
             ).fetchall()

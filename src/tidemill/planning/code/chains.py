@@ -9,6 +9,9 @@ from tidemill.planning.code.shapes import FoldShape
 USER_CODE = ("fold", "process", "udf")
 """The kinds of folds that call a user's function row by row, or with rows."""
 
+STATELESS = ("udf",)
+"""The kinds of folds that keep nothing: what they give for a row depends on that row alone."""
+
 
 @dataclass(frozen=True)
 class Reach(JsonValue):
