@@ -219,7 +219,11 @@ class CodePin(JsonValue):
     spare: int = 0  # µs by which Spark's watermark is held back for folds in front of it
     event_range_at_source: bool = False
     params: dict[str, Param] = field(default_factory=dict)  # the values it is called with
-    catching: tuple[str, ...] = ()  # the folds whose failed rows go to the dead table
+
+    @property
+    def catching(self) -> tuple[str, ...]:
+        """The folds whose failed rows go to the dead table."""
+        return tuple(name for name, pin in self.folds.items() if pin.catches)
 
 
 @dataclass(frozen=True)

@@ -61,6 +61,7 @@ class FoldPin(JsonValue):
     pack its rows.
     ``gives``: whether its rows are the only output, without code in between; the fold's own tasks
     write them.
+    ``catches``: whether rows at which the user's code fails go to the dead table.
     """
 
     behind: int = 0
@@ -68,6 +69,7 @@ class FoldPin(JsonValue):
     reshuffle: bool = False
     reads: str | None = None
     gives: bool = False
+    catches: bool = False
 
 
 @dataclass(frozen=True)

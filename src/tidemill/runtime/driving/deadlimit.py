@@ -33,7 +33,7 @@ class DeadLimit:
 
         A batch that runs again has passed already, and is in the totals.
         """
-        newest = self.registry.newest_batch(self.run)
+        newest = self.registry.newest_batch(self.run) if len(failed) else None
         if not len(failed) or (newest is not None and batch <= newest[0]):
             return
         totals = self.registry.totals(self.run)

@@ -101,7 +101,7 @@ class Work:
                 pin.reads,
                 pin.gives,
                 None if manifest.identity.origin.carried is None else self.folder.carried,
-                self._failed_place(pin) if name in manifest.code.catching else None,
+                self._failed_place(pin) if pin.catches else None,
             )
             for name, pin in manifest.code.folds.items()
         }

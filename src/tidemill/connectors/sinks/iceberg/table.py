@@ -258,8 +258,10 @@ class SideTable(IcebergTable):
         return DEAD_SCHEMA if is_dead else SIDE_SCHEMA
 
     def ensure(self) -> Table:
-        """The table, made if it is missing. That of an earlier Tidemill may lack columns."""
-        return ensure_table(self.run.catalog, self.place, self.schema(), None, "none", grows=True)
+        """The table, made if it is missing. A dead table of an earlier Tidemill gets columns."""
+        found, schema = self.existing(), self.schema()
+        grows = found is not None and {*SIDE_SCHEMA.names} <= {*found.schema().column_names}
+        return ensure_table(self.run.catalog, self.place, schema, None, "none", grows=grows)
 
     def prepare(self, at_start: BatchStamp | None) -> None:
         """Check the table if it is there; it is not made."""
