@@ -13,6 +13,7 @@ if TYPE_CHECKING:
         process,
         sessions,
         top_n,
+        udf,
         unique_counts,
         windows,
     )
@@ -31,6 +32,7 @@ __all__ = [
     "process",
     "sessions",
     "top_n",
+    "udf",
     "unique_counts",
     "windows",
 ]

@@ -21,7 +21,7 @@ SECTIONS = {
 }
 OPERATORS = (
     *("attribute", "deduplicate", "fold", "process", "sessions", "top_n"),
-    *("unique_counts", "windows"),
+    *("udf", "unique_counts", "windows"),
 )
 
 

@@ -16,7 +16,9 @@ from tidemill.runtime.registry import Registry
 
 STEPS = ("write", "output", "late", "side", "commit", "registry")
 """After the files are written, the output committed, the late rows committed, the side files
-removed, everything of the batch done, the registry told. Spark's own commit comes after all."""
+removed, everything of the batch done, the registry told. Spark's own commit comes after all. Of
+batches with dead rows also: ``dead``, when they are committed; ``failed``, when their files are
+removed."""
 
 
 def die() -> None:
@@ -49,16 +51,21 @@ def arm(step: str, batch: int) -> None:
 
     def is_table(suffix: str) -> Callable[..., bool]:
         def matches(catalog: Any, name: str, *_: Any, **__: Any) -> bool:
-            return at_batch() and name.endswith("__late") == (suffix == "late")
+            found = next(
+                (side for side in ("late", "dead") if name.endswith(f"__{side}")), "output"
+            )
+            return at_batch() and found == suffix
 
         return matches
 
     if step == "write":
         committer.Committer._write = after(committer.Committer._write, at_batch)  # type: ignore[method-assign]
-    elif step in ("output", "late"):
+    elif step in ("output", "late", "dead"):
         table.commit_files = after(table.commit_files, is_table(step))
     elif step == "side":
         committer.remove_side_files = after(committer.remove_side_files, at_batch)
+    elif step == "failed":
+        committer.remove_failed = after(committer.remove_failed, at_batch)
     elif step == "commit":
         committer.Committer.commit = after(committer.Committer.commit, at_batch)  # type: ignore[method-assign]
     elif step == "registry":

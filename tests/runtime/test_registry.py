@@ -119,6 +119,19 @@ def test_an_earlier_registry_gets_its_totals_and_goes_on(earlier):
     assert grown.totals("r1") == Registry(earlier).totals("r1") == expected
 
 
+def test_a_registry_without_failed_rows_gets_their_count(tmp_path):
+    path = tmp_path / "registry.db"
+    Registry(path).add("r1", "shows", "live")
+    with sqlite3.connect(path) as connection:
+        connection.execute("alter table batches drop column failed")
+        connection.execute("alter table totals drop column failed")
+        connection.execute("pragma user_version = 2")
+    grown = Registry(path)
+    grown.record_batch("r1", record(0, 10, on_time=3, failed=2))
+    grown.record_batch("r1", record(0, 10, on_time=3, failed=1))
+    assert grown.totals("r1").failed == 1
+
+
 def test_no_process_needs_memory_that_another_host_cannot_share(earlier):
     """SQLite's write-ahead log does; a file system without it cannot even open such a file."""
     shareless = f"file:{earlier}?vfs=unix-dotfile"
@@ -168,7 +181,7 @@ def test_the_hundred_thousandth_batch_costs_what_the_first_did(registry):
     registry.record_batch("r1", record(10_000, on_time=1))  # from here on rows are removed
     young = steps(registry, 10_001)
     with sqlite3.connect(registry.path) as connection:
-        row = "('r1', ?, 1, 1, 1, 0, 0, 0, 0, 0.1, 0)"
+        row = "('r1', ?, 1, 1, 1, 0, 0, 0, 0, 0.1, 0, 0)"
         connection.executemany(f"insert into batches values {row}", zip(range(10_002, 100_000)))
     connection.close()
     registry.record_batch("r1", record(100_000, on_time=1))  # removes most of those rows

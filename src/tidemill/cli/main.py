@@ -14,6 +14,7 @@ from tidemill import __version__
 from tidemill.cli.archive import archive
 from tidemill.cli.compare import compare
 from tidemill.cli.control import rate, retry, wait
+from tidemill.cli.dead import dead
 from tidemill.cli.driving import backfill, plan, resume, run, stop
 from tidemill.cli.forget import forget
 from tidemill.cli.gaps import gaps
@@ -119,11 +120,11 @@ for command in (
     *(plan, backfill, run, resume, upgrade, gaps),
     *(runs, status, stop, pause, cancel, rewind, forget),
     *(rate, wait, retry),
-    *(compare, show, logs, late, state, archive),
+    *(compare, show, logs, late, dead, state, archive),
     *(publish, revert, history, shadows),
 ):
     cli.add_command(command)
-groups = (archive, shadows)
+groups = (archive, dead, shadows)
 subcommands = [each for group in groups for each in group.commands.values()]
 for command in (cli, *cli.commands.values(), *subcommands):
     # click keeps lines after the control character \b as they are; docstrings have it as two signs

@@ -158,11 +158,16 @@ def show_result(result: RunResult, out: Console | None = None) -> None:
         f"{totals.dead:,}"
     )
     out.print(f"  out {totals.out:,}, outside the range {totals.suppressed:,}")
+    if totals.failed:
+        out.print(
+            f"  [yellow]the code failed at {totals.failed:,} rows on time[/]: "
+            f"tidemill dead show {result.run}"
+        )
     for name, table in result.outputs.items():
         out.print(f"  {name:<7} {table}")
     for name, rows, table in (
         ("late", totals.late, result.late),
-        ("dead", totals.dead, result.dead),
+        ("dead", totals.dead + totals.failed, result.dead),
     ):
         if rows and table:  # the table is made with its first row
             out.print(f"  {name:<7} {table}")

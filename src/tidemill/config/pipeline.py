@@ -1,6 +1,8 @@
 """``pipelines:``: the code, what it reads, where it writes."""
 
+import re
 from datetime import timedelta
+from fractions import Fraction
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, PlainValidator, WithJsonSchema, field_validator, model_validator
@@ -8,6 +10,18 @@ from pydantic import Field, PlainValidator, WithJsonSchema, field_validator, mod
 from tidemill.config.expect import PipelineExpect
 from tidemill.config.section import Duration, FunctionName, FunctionNames, Section
 from tidemill.config.sink import SinkConfig
+
+
+def _share(value: Any) -> Fraction:
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*%\s*", value) if isinstance(value, str) else None
+    if found is None or Fraction(found[1]) > _WHOLE:
+        raise ValueError(f"{value!r} is not a share; write a number and a percent sign: 1%")
+    return Fraction(found[1]) / _WHOLE
+
+
+_WHOLE = 100
+Share = Annotated[Fraction, PlainValidator(_share), WithJsonSchema({"type": "string"})]
+"""A share of rows: ``1%``."""
 
 
 class SourceConfig(Section):
@@ -90,6 +104,16 @@ class PipelineConfig(Section):
     keep_batches: int = Field(
         10, ge=2, description="How many batches one can go back: state, offsets and journal."
     )
+    on_error: Literal["fail", "dead"] = Field(
+        "fail",
+        description="What becomes of a row at which process, fold or udf raises: 'fail' ends the "
+        "run, 'dead' moves the row to the dead table.",
+    )
+    max_dead: Share | None = Field(
+        None,
+        description="With on_error: dead, the run stops when more than this share of the rows "
+        "read so far has failed (and more than of 1,000 rows); 1% by default.",
+    )
     expect: PipelineExpect = Field(
         PipelineExpect(), description="What must hold of a run; of its rows in every output."
     )
@@ -117,6 +141,17 @@ class PipelineConfig(Section):
         if value == timedelta():
             raise ValueError("a slice cannot have no width; write for example '1h'")
         return value
+
+    @property
+    def most_dead(self) -> Fraction:
+        """The largest share of rows that may fail."""
+        return Fraction(1, 100) if self.max_dead is None else self.max_dead
+
+    @model_validator(mode="after")
+    def _share_of_what(self) -> "PipelineConfig":
+        if self.max_dead is not None and self.on_error == "fail":
+            raise ValueError("max_dead needs on_error: dead; without it the first row stops a run")
+        return self
 
     @model_validator(mode="after")
     def _one_code(self) -> "PipelineConfig":

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tidemill.folds.builtin import *  # noqa: F403
 
-_OPERATORS = ("attribute", "deduplicate", "fold", "process", "sessions", "top_n", "unique_counts",
-              "windows", "Context", "Processor")  # fmt: skip
+_OPERATORS = ("attribute", "deduplicate", "fold", "process", "sessions", "top_n", "udf",
+              "unique_counts", "windows", "Context", "Processor")  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

@@ -14,9 +14,10 @@ import polars as pl
 import pyarrow as pa
 
 from tidemill.errors import RunError, nearest
-from tidemill.folds.base import META, TIME, Input
+from tidemill.folds.base import TIME, Input
 from tidemill.folds.exactsums import PART, add_parts, add_sums, finish_sums
 from tidemill.folds.frames import polars_types
+from tidemill.rows.columns import META
 
 Wanted: TypeAlias = Mapping[str, str | tuple[str, str]]
 

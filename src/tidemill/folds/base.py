@@ -16,15 +16,15 @@ import polars as pl
 import pyarrow as pa
 
 from tidemill.errors import PlanError, nearest
+from tidemill.folds.failures import Failures
 from tidemill.folds.frames import empty
 from tidemill.planning.code.chains import Reach
+from tidemill.rows.columns import META
 from tidemill.types import micros_of, parse_duration
 
 TIME = pa.timestamp("us", "UTC")
 Key: TypeAlias = str | Sequence[str]
 Frames: TypeAlias = tuple[pl.DataFrame, pl.DataFrame]
-META = "_meta"
-"""The column with a row's position, if the YAML asks for it."""
 CORRECT_THE_CODE = (
     "correct the code. A run keeps the code that it was planned with: start the backfill again, or "
     "let 'tidemill run --recover-from-archive RUN --changed-code' go on for the live run. "
@@ -137,10 +137,29 @@ class BoundFold(ABC):
         """Turn input rows into `parts`; any subset of the rows may be prepared separately."""
         return rows
 
-    def step(self, state: pl.DataFrame, parts: pl.DataFrame, passing: Passing) -> Frames:
-        """Process one batch of one bucket; returns the output that is final, and the new state."""
+    def step(
+        self,
+        state: pl.DataFrame,
+        parts: pl.DataFrame,
+        passing: Passing,
+        failures: Failures | None = None,
+    ) -> Frames:
+        """Process one batch of one bucket; returns the output that is final, and the new state.
+
+        With ``failures``, rows at which the user's code raises an exception are noted there, and
+        the step goes on as if they had not come; without, the exception is raised.
+        """
         if not len(state) and not len(parts):
             return empty(self.output), state
+        if failures is None:
+            return self.advance(state, parts, passing)
+        return self.catch(state, parts, passing, failures)
+
+    def catch(
+        self, state: pl.DataFrame, parts: pl.DataFrame, passing: Passing, failures: Failures
+    ) -> Frames:
+        """As `advance`, and failed rows are noted. A fold that runs no user's code has none."""
+        del failures
         return self.advance(state, parts, passing)
 
     @abstractmethod

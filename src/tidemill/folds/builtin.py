@@ -9,6 +9,7 @@ from tidemill.folds.own.custom import fold as fold
 from tidemill.folds.own.process import process as process
 from tidemill.folds.own.processor import Context as Context
 from tidemill.folds.own.processor import Processor as Processor
+from tidemill.folds.own.udf import udf as udf
 from tidemill.folds.windowed.sessions import sessions as sessions
 from tidemill.folds.windowed.top_n import top_n as top_n
 from tidemill.folds.windowed.unique_counts import unique_counts as unique_counts

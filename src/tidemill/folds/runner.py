@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 
 from tidemill.errors import RunError, errors_told
 from tidemill.folds.base import BoundFold, Passing
+from tidemill.folds.failures import Failures, failed_name, write_failed
 from tidemill.folds.frames import empty, in_utc, sort_rows, to_arrow, to_polars
 from tidemill.folds.packing import BUCKET, PACKED, Pack, gathered, unpack
 from tidemill.folds.rebucketing import fitted
@@ -21,6 +22,14 @@ from tidemill.types import FOREVER_MICROS, from_micros, show_instant, to_micros
 
 _BATCH = "streaming.sql.batchId"
 _OUTPUT_ROWS = 100_000
+
+
+@dataclass(frozen=True)
+class FailedPlace:
+    """Where a fold leaves the rows at which the user's code failed."""
+
+    uri: str  # of the run's folder of failed rows
+    source: str | None = None  # the stream that the fold's rows come from, if there is only one
 
 
 @dataclass(frozen=True)
@@ -36,6 +45,7 @@ class Place:
     reads: str | None = None  # the source that only this fold reads, without code in between
     gives: bool = False  # whether its rows are the pipeline's output, without code in between
     carried: str | None = None  # URI of the state files with which the first batch begins
+    failed: FailedPlace | None = None  # where failed rows go; None: they end the run
 
 
 @dataclass(frozen=True)
@@ -122,10 +132,17 @@ class Step:
             was, now = label.watermark, max(label.watermark, now)
         parts = self._parts(rows)
         self._check_times(parts, was)
-        output, kept = fold.step(to_polars(state), to_polars(parts), Passing(was, now))
+        failures = None
+        if place.failed is not None:
+            failures = Failures(fold.time, place.failed.source)
+        passing = Passing(was, now)
+        output, kept = fold.step(to_polars(state), to_polars(parts), passing, failures)
         label = Label(self.name, fold.kind, batch, bucket, place.buckets, now, fold.keys, fold.time)
         ordered = sort_rows(kept, list(fold.order)) if len(kept) else kept
         files.write(label, to_arrow(ordered, fold.state))
+        if place.failed is not None and failures is not None:
+            name = failed_name(self.name, batch, bucket)
+            write_failed(place.failed.uri, name, failures.table(self.name))
         made = to_arrow(output, fold.output)
         if place.reshuffle:
             made = made.append_column(BUCKET, pa.repeat(pa.scalar(bucket, pa.int32()), len(made)))

@@ -125,12 +125,32 @@ class CarriedState(JsonValue):
 
 
 @dataclass(frozen=True)
+class RetriedRows(JsonValue):
+    """The rows at which the code of another run failed, and which this run reads alone."""
+
+    run: str
+    table: str  # the dead table that has them
+    offsets: dict[str, dict[str, tuple[int, ...]]]  # by source and partition
+
+    def __contains__(self, row: tuple[str, int, int]) -> bool:
+        """Whether it has the row of this source, partition and offset."""
+        source, partition, offset = row
+        return offset in self.offsets.get(source, {}).get(str(partition), ())
+
+    @property
+    def count(self) -> int:
+        """How many they are."""
+        return sum(len(each) for found in self.offsets.values() for each in found.values())
+
+
+@dataclass(frozen=True)
 class Origin(JsonValue):
     """What a run begins with of another run; most begin with nothing."""
 
     recovers: str = ""  # the run, lost or upgraded, that this one goes on for
     upgrades: bool = False  # that run is whole, and goes on itself until this one commits
     carried: CarriedState | None = None
+    retries: RetriedRows | None = None
 
 
 @dataclass(frozen=True)
@@ -199,6 +219,11 @@ class CodePin(JsonValue):
     spare: int = 0  # µs by which Spark's watermark is held back for folds in front of it
     event_range_at_source: bool = False
     params: dict[str, Param] = field(default_factory=dict)  # the values it is called with
+
+    @property
+    def catching(self) -> tuple[str, ...]:
+        """The folds whose failed rows go to the dead table."""
+        return tuple(name for name, pin in self.folds.items() if pin.catches)
 
 
 @dataclass(frozen=True)

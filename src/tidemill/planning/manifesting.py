@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from tidemill.config.places import named_by_into, targets
 from tidemill.config.sparksettings import meaning
 from tidemill.errors import PlanError
-from tidemill.planning.code.chains import FoldPin
+from tidemill.planning.code.chains import USER_CODE, FoldFacts, FoldPin
 from tidemill.planning.manifest import (
     CodePin,
     InputNeeds,
@@ -73,7 +73,7 @@ def pipeline_manifest(loaded: LoadedConfig, plan: RunPlan, run: str, cores: int)
             fingerprint=plan.fingerprint,
             behaviour=plan.facts.behaviour,
             settings=meaning(spark.conf),
-            folds={fold.use.name: _fold_pin(fold.pin, config) for fold in plan.facts.folds},
+            folds={fold.use.name: _fold_pin(fold, config) for fold in plan.facts.folds},
             shapes={
                 fold.use.name: fold.use.shape
                 for fold in plan.facts.folds
@@ -100,10 +100,11 @@ def _look_ahead(plan: RunPlan, config: PipelineConfig) -> int | None:
     return None
 
 
-def _fold_pin(pin: FoldPin, config: PipelineConfig) -> FoldPin:
+def _fold_pin(fold: FoldFacts, config: PipelineConfig) -> FoldPin:
     """Rows that Spark arranges before they are written: it must see them."""
     arranged = any(sink.is_arranged for sink in config.sinks.values())
-    return replace(pin, gives=False) if arranged else pin
+    catches = config.on_error == "dead" and fold.use.kind in USER_CODE
+    return replace(fold.pin, gives=fold.pin.gives and not arranged, catches=catches)
 
 
 def _mode(request: RunRequest) -> Mode:

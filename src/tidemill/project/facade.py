@@ -110,6 +110,29 @@ class Project(Orders):
 
         return prepare_again(self.loaded, run, spark, append=append)
 
+    def retry_dead(
+        self,
+        run: str,
+        *,
+        on_start: Callable[[Manifest], None] = lambda manifest: None,
+        on_progress: Callable[[Progress], None] = lambda progress: None,
+        on_activity: Tell = untold,
+        spark: SparkSession | None = None,
+    ) -> RunResult:
+        """Run the corrected code over the rows at which that of ``run`` failed, and no others.
+
+        The rows that it gives are added to those of the run. Only for row-wise pipelines whose
+        dead rows have positions; for others the error says what to do.
+        """
+        from tidemill.runtime.starts.deadretry import prepare_dead_retry
+
+        of = self._folder(self.registry.get(run).run).read_manifest()
+        manifest = prepare_dead_retry(self.loaded, self.registry, of, spark)
+        self._announce(manifest, on_start)
+        return self.resume(
+            manifest.run, on_progress=on_progress, on_activity=on_activity, spark=spark
+        )
+
     def _starter(self, tell: Tell = untold) -> Starter:
         """What writes runs down; only commands that do need it, with all that it imports."""
         from tidemill.runtime.starts.starting import Starter

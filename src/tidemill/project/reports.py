@@ -16,6 +16,7 @@ from tidemill.runtime.reports.status import read_status
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from tidemill.runtime.reports.dead import DeadReport
     from tidemill.runtime.reports.late import LateReport
     from tidemill.runtime.reports.rows import PlaceRows
     from tidemill.runtime.reports.states import RunStates, StateSummary
@@ -78,6 +79,19 @@ class Reports:
         name = pipeline_or_run or latest_run(self.registry)
         run = None if name in self.config.pipelines else self.registry.named(name)
         return read_late(self.loaded, self.registry, run or name, source)
+
+    def dead(
+        self, pipeline_or_run: str | None = None, reason: str | None = None, rows: int = 20
+    ) -> DeadReport:
+        """The dead rows of a run (the latest), or of a pipeline's latest one that has read rows.
+
+        ``reason``: only those whose reason contains this text. ``rows``: so many are shown.
+        """
+        from tidemill.runtime.reports.dead import read_dead
+
+        name = pipeline_or_run or latest_run(self.registry)
+        run = None if name in self.config.pipelines else self.registry.named(name)
+        return read_dead(self.loaded, self.registry, run or name, reason, rows)
 
     def state(
         self, run: str, operator: str | None = None, batch: int | None = None

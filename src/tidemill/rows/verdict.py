@@ -36,7 +36,13 @@ SIDE_SCHEMA = pa.schema(
         pa.field("row", pa.string()),
     ]
 )
-"""The columns of the late and the dead table."""
+"""The columns of side files, and of the late table."""
+
+DEAD_SCHEMA = SIDE_SCHEMA.append(pa.field("operator", pa.string())).append(
+    pa.field("place", pa.string())
+)
+"""The columns of the dead table. ``operator`` and ``place`` say where the pipeline's code failed at
+the row; they are null of a row that its reader could not use."""
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,8 @@ others take any ``Place``:
 
 Because of the first two, ``home:`` is a local folder, and so is a run's folder in it. The registry
 of runs is a SQLite file beside the runs' folders, and no part of them. Executors get the locations
-of side files, fold state (also carried state), the checkpoint and the rows of reference tables, and
-no other: on a cluster only these must be reached from every machine.
+of side files, failed rows, fold state (also carried state), the checkpoint and the rows of
+reference tables, and no other: on a cluster only these must be reached from every machine.
 """
 
 from __future__ import annotations
@@ -71,10 +71,11 @@ ARROW = ".arrow"
 READ_ROWS = ".rows"  # beside a task's side file: how many rows it has read so far
 SIDE_SLICE = "{source}/{start}-{end}"  # below RunFolder.side: a file per task of a slice
 STATE_VERSION = "{operator}/{batch:09d}"  # below RunFolder.state: a file per bucket of keys
+FAILED_ROWS = "{operator}/{batch:09d}"  # below RunFolder.failed: a file per bucket of keys
 
 
 def numbered(folder: str, number: int) -> str:
-    """The Arrow file of one task in a SIDE_SLICE, or of one bucket in a STATE_VERSION."""
+    """The Arrow file of one task in a SIDE_SLICE, or of a bucket in STATE_VERSION, FAILED_ROWS."""
     return f"{folder}/{number:05d}{ARROW}"
 
 
@@ -112,6 +113,11 @@ class RunFolder:
         return (self.path / "side").absolute().as_uri()
 
     @property
+    def failed(self) -> str:
+        """Where folds leave the rows at which a user's code failed, as a URI."""
+        return (self.path / "failed").absolute().as_uri()
+
+    @property
     def state(self) -> str:
         """Where folds keep their state, as a URI."""
         return (self.checkpoint / "folds").absolute().as_uri()
@@ -141,8 +147,13 @@ class RunFolder:
         Only for a run that has committed nothing. What goes may be half of what a batch left.
         """
         shutil.rmtree(self.checkpoint, ignore_errors=True)
-        Location(self.side).remove_folder()
+        self.remove_aside()
         (self.files / MANIFEST).write(manifest.to_json(), durable=True)
+
+    def remove_aside(self) -> None:
+        """Drop what tasks have left beside the output: no batch will ask for it any more."""
+        Location(self.side).remove_folder()
+        Location(self.failed).remove_folder()
 
     def has_manifest(self) -> bool:
         """Whether the run was written down."""

@@ -29,19 +29,19 @@ create table if not exists batches (
   run text not null, batch integer not null, frontier integer not null, watermark integer,
   on_time integer not null, late integer not null, dead integer not null,
   out integer not null, suppressed integer not null, seconds real not null,
-  clock integer not null default 0,
+  clock integer not null default 0, failed integer not null default 0,
   primary key (run, batch)
 );
 create table if not exists totals (
   run text primary key, batches integer not null, frontier integer, watermark integer,
   on_time integer not null, late integer not null, dead integer not null,
   out integer not null, suppressed integer not null, clock integer not null,
-  kept integer not null
+  kept integer not null, failed integer not null default 0
 );
 create table if not exists names (name text primary key, run text not null unique);
 """
-_COUNTED = ("on_time", "late", "dead", "out", "suppressed", "clock")
-_VERSION = 2
+_COUNTED = ("on_time", "late", "dead", "out", "suppressed", "clock", "failed")
+_VERSION = 3
 _KEPT = 10_000
 """Rows of batches that a run keeps. A batch that runs again after its row was removed is in the
 totals already, and a repeat has the same counts: then the totals stay as they are."""
@@ -80,11 +80,14 @@ class BatchRecord:
     suppressed: int
     seconds: float
     clock: int = 0
+    failed: int = 0
 
 
 @dataclass(frozen=True)
 class RunTotals:
     """Rows of a run so far; ``read = on_time + late + dead``.
+
+    The pipeline's code ``failed`` at rows that were on time: they are in the dead table, too.
 
     ``clock`` of them came behind a frontier that the clock had moved: of a run with any, nobody can
     promise that it gives what a backfill gives.
@@ -99,6 +102,7 @@ class RunTotals:
     out: int = 0
     suppressed: int = 0
     clock: int = 0
+    failed: int = 0
 
     @property
     def read(self) -> int:
@@ -280,7 +284,7 @@ class Registry:
         with self._connect() as connection:
             rows = connection.execute(
                 "select min(batch), max(frontier), sum(on_time + late + dead), sum(late),"
-                " sum(dead), sum(out) from batches where run = ?"
+                " sum(dead + failed), sum(out) from batches where run = ?"
                 " group by (frontier - 1) / ? order by 1",
                 (run, length),
             ).fetchall()
@@ -360,7 +364,8 @@ def _forget(connection: sqlite3.Connection, run: str) -> None:
 def _renew(connection: sqlite3.Connection) -> None:
     """Make the tables, or bring those of an earlier version to this one; whoever comes first.
 
-    An earlier version had no totals, and at first no count of rows that came behind the clock.
+    Earlier versions had no count of failed rows, before that no totals, and at first no count of
+    rows that came behind the clock.
     """
     connection.execute("begin immediate")
     version = connection.execute("pragma user_version").fetchone()[0]
@@ -368,19 +373,25 @@ def _renew(connection: sqlite3.Connection) -> None:
         return
     for statement in _SCHEMA.split(";"):
         connection.execute(statement)
+    for table in ("batches", "totals"):
+        _add_column(connection, table, "failed")
     if version < 1:
         _count_again(connection)
     connection.execute(f"pragma user_version = {_VERSION}")
 
 
+def _add_column(connection: sqlite3.Connection, table: str, column: str) -> None:
+    found = {row[1] for row in connection.execute(f"pragma table_info({table})")}
+    if column not in found:
+        connection.execute(f"alter table {table} add column {column} integer not null default 0")
+
+
 def _count_again(connection: sqlite3.Connection) -> None:
     """Make the totals of a registry that had none, from the rows of all its batches."""
-    found = {row[1] for row in connection.execute("pragma table_info(batches)")}
-    if "clock" not in found:
-        connection.execute("alter table batches add column clock integer not null default 0")
+    _add_column(connection, "batches", "clock")
     connection.execute(
         "insert or replace into totals select run, count(*), max(frontier), max(watermark),"
-        " sum(on_time), sum(late), sum(dead), sum(out), sum(suppressed), sum(clock), 0"
+        " sum(on_time), sum(late), sum(dead), sum(out), sum(suppressed), sum(clock), 0, sum(failed)"
         " from batches group by run"
     )
     for row in connection.execute("select run from totals").fetchall():

@@ -12,9 +12,9 @@ from datetime import timedelta
 import polars as pl
 import pyarrow as pa
 
-from tidemill.folds.base import META
 from tidemill.folds.frames import stack
 from tidemill.planning.code.chains import Reach
+from tidemill.rows.columns import META
 
 _POSITION = ("partition", "offset")
 _SPAN = 1 << 64

@@ -12,9 +12,11 @@ import pyarrow as pa
 
 from tidemill.errors import RunError
 from tidemill.folds.base import CORRECT_THE_CODE, Frames, Input, Key, Passing
+from tidemill.folds.failures import Failures
 from tidemill.folds.frames import empty, polars_types, sort_rows, stack
 from tidemill.folds.operator import Fold
 from tidemill.folds.own.held import ENTRY, KIND, OWN, STATE, HoldingFold, hold_rows, number_within
+from tidemill.folds.own.narrowing import Narrowing
 from tidemill.folds.own.promises import bind_reach, pick_time
 from tidemill.folds.own.returned import conform, last_line
 from tidemill.folds.own.schemas import SchemaLike, parse_schema
@@ -54,13 +56,28 @@ class BoundCustom(HoldingFold):
 
     def advance(self, state: pl.DataFrame, parts: pl.DataFrame, passing: Passing) -> Frames:
         """Call the function with the rows that it may see now."""
+        return self._advance(state, parts, passing, self.call)
+
+    def catch(
+        self, state: pl.DataFrame, parts: pl.DataFrame, passing: Passing, failures: Failures
+    ) -> Frames:
+        """The same; rows at which the function fails are noted, and it never gets them."""
+        return self._advance(state, parts, passing, Narrowing(self, failures).run)
+
+    def _advance(
+        self,
+        state: pl.DataFrame,
+        parts: pl.DataFrame,
+        passing: Passing,
+        call: Callable[[pl.DataFrame, pl.DataFrame, int], Frames],
+    ) -> Frames:
         now = passing.now if self.hold else FOREVER_MICROS
         ready, waiting = self.release(state, parts, now)
         ready = self.in_event_order(ready)
         own = self._own_rows(state)
         if not len(ready) and not len(own):
             return empty(self.output), waiting
-        output, kept = self._call(own, ready.select(self.source.schema.names), passing.now)
+        output, kept = call(own, ready.select(self.source.schema.names), passing.now)
         if passing.now == FOREVER_MICROS:
             return output, empty(self.state)
         return output, stack([waiting, self._own_entries(kept)])
@@ -70,13 +87,23 @@ class BoundCustom(HoldingFold):
         entries = state.filter(pl.col(KIND) == STATE).sort(*self.keys, ENTRY, nulls_last=True)
         return entries.select(pl.col(OWN).struct.unnest())
 
-    def _own_entries(self, kept: pl.DataFrame) -> pl.DataFrame:
+    @property
+    def no_output(self) -> pl.DataFrame:
+        """A frame of no rows."""
+        return empty(self.output)
+
+    def sorted(self, kept: pl.DataFrame) -> pl.DataFrame:
+        """The function's rows as its next call gets them."""
         first = [*self.keys, *(name for name in self.kept.names if name not in self.keys)]
+        return sort_rows(kept, first)
+
+    def _own_entries(self, kept: pl.DataFrame) -> pl.DataFrame:
         numbers = number_within(list(self.keys)).alias(ENTRY)
         own = pl.struct(self.kept.names).alias(OWN)
-        return self.entries(sort_rows(kept, first), pl.lit(STATE).alias(KIND), numbers, own)
+        return self.entries(self.sorted(kept), pl.lit(STATE).alias(KIND), numbers, own)
 
-    def _call(self, own: pl.DataFrame, rows: pl.DataFrame, now: int) -> Frames:
+    def call(self, own: pl.DataFrame, rows: pl.DataFrame, now: int) -> Frames:
+        """Call the function once; an error names it, and has what it raised as its cause."""
         watermark = from_micros(now)
         name = getattr(self.function, "__name__", type(self.function).__name__)
         where = f"{self.source.operator}({name})"

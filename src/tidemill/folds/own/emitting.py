@@ -18,11 +18,21 @@ _NOT_ARROW = (pa.ArrowException, TypeError, ValueError, OverflowError)
 
 
 class Emitter:
-    """One output of a step. Types are checked row by row, so that an error names its row."""
+    """One output of a step. Types are checked row by row, so that an error names its row.
+
+    A ``strict`` one also finds at once what else would only be found when the table is made.
+    """
 
     def __init__(
-        self, name: str, schema: pa.Schema, time: str | None, delay: timedelta | None
+        self,
+        name: str,
+        schema: pa.Schema,
+        time: str | None,
+        delay: timedelta | None,
+        *,
+        strict: bool = False,
     ) -> None:
+        self._strict = strict
         self.name = name
         self.schema = schema
         self.rows: list[tuple[Any, ...]] = []
@@ -55,6 +65,8 @@ class Emitter:
                 self._refuse_zone(index, has_zone)
         if self._time >= 0 and values[self._time] is not None:
             self._check_delay(values[self._time], now)
+        if self._strict:
+            self._check_fit(values)
         self.rows.append(deepcopy(values) if self._nested else values)
 
     def _error(self, message: str, fix: str, **facts: Any) -> RunError:
@@ -78,6 +90,13 @@ class Emitter:
             if base not in (None, *wanted) or not isinstance(value, wanted):
                 raise self._wrong(column, value)
         self._seen.add(kinds)
+
+    def _check_fit(self, values: tuple[Any, ...]) -> None:
+        for field, value in zip(self.schema, values, strict=True):
+            try:
+                pa.array([value], field.type)
+            except _NOT_ARROW as error:
+                raise self._wrong(field.name, value, str(error).splitlines()[0]) from None
 
     def _wrong(self, column: str, value: object, why: str = "") -> RunError:
         wanted = self.schema.field(column).type

@@ -6,15 +6,18 @@ import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 import polars as pl
 import pyarrow as pa
 
-from tidemill.folds.base import META, Frames, Input, Key, Passing
+from tidemill.errors import RunError
+from tidemill.folds.base import Frames, Input, Key, Passing
+from tidemill.folds.failures import Failures
 from tidemill.folds.frames import empty, micros, stack, to_polars
 from tidemill.folds.operator import Fold, column_of, marked, put, read_input
+from tidemill.folds.own.catching import CatchingTurns
 from tidemill.folds.own.emitting import Emitter
 from tidemill.folds.own.held import (
     AT,
@@ -33,6 +36,7 @@ from tidemill.folds.own.promises import bind_reach, pick_times
 from tidemill.folds.own.schemas import parse_schema
 from tidemill.folds.own.turns import Turns
 from tidemill.planning.code.chains import Reach
+from tidemill.rows.columns import META
 from tidemill.types import FOREVER_MICROS, micros_of
 
 if TYPE_CHECKING:
@@ -78,15 +82,42 @@ class BoundProcess(HoldingFold):
 
     def advance(self, state: pl.DataFrame, parts: pl.DataFrame, passing: Passing) -> Frames:
         """Call the processor for the rows and timers that the watermark has passed."""
+        return self._advance(state, parts, passing, self._emitters(), Turns)
+
+    def catch(
+        self, state: pl.DataFrame, parts: pl.DataFrame, passing: Passing, failures: Failures
+    ) -> Frames:
+        """The same; a row at which `on_row` raises is noted, and all is as if it had not come.
+
+        A value that only Arrow finds wrong is found when all rows are there. Then the step is done
+        again, and each row is checked when it is emitted.
+        """
+        turns, length = partial(CatchingTurns, failures=failures), len(failures)
+        try:
+            return self._advance(state, parts, passing, self._emitters(), turns)
+        except RunError:
+            failures.forget(length)
+            return self._advance(state, parts, passing, self._emitters(strict=True), turns)
+
+    def _emitters(self, *, strict: bool = False) -> dict[str, Emitter]:
+        return {
+            name: Emitter(name, schema, self.output_time.get(name), self.reach.delay, strict=strict)
+            for name, schema in self.outputs.items()
+        }
+
+    def _advance(
+        self,
+        state: pl.DataFrame,
+        parts: pl.DataFrame,
+        passing: Passing,
+        emitters: dict[str, Emitter],
+        take: Callable[..., Turns],
+    ) -> Frames:
         ready, waiting = self.release(state, parts, passing.now)
         ready = self.in_event_order(ready, *self.keys)
         kept = state.filter(pl.col(KIND) != HELD)
         active, counts = self._active(ready, kept, passing.now)
-        emitters = {
-            name: Emitter(name, schema, self.output_time.get(name), self.reach.delay)
-            for name, schema in self.outputs.items()
-        }
-        turns = Turns(self, active, emitters, passing.now)
+        turns = take(self, active, emitters, passing.now)
         turns.remember(kept.join(active, on=self.keys, how="inner", nulls_equal=True))
         turns.run(ready, counts)
         output = self._gather(emitters)

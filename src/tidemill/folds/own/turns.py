@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _CHUNK = 16_384
 """How many rows are Python objects at a time."""
 
-_DAWN = datetime.min.replace(tzinfo=UTC)
+DAWN = datetime.min.replace(tzinfo=UTC)
 _ENDLESS = 100_000
 """After so many timers of one key at the end of a run, its timers count as endless."""
 
@@ -63,7 +63,7 @@ class Turns:
         """Call the processor for all rows, sorted by key and event order, and all timers."""
         vars(self.processor)["_running"] = True
         try:
-            self._run(_dicts(ready.select(self.fold.seen)), counts)
+            self._run(dicts(ready.select(self.fold.seen)), counts)
         except RunError as error:
             raise RunError(
                 f"{self._place()}: {error.message}",
@@ -84,19 +84,16 @@ class Turns:
         ctx, on_row = self.ctx, self.processor.on_row
         time_column, horizon = self.fold.source.time, self.fold.horizon
         states, timers = self._states, self._timers
-        keys = _keys(self._active.drop(NUMBER))
+        keys = keys_of(self._active.drop(NUMBER))
         for number, (key, count) in enumerate(zip(keys, counts, strict=True)):
-            text, last = states.pop(number, ("", _DAWN))
-            ctx.key, ctx.time = key, _DAWN
-            ctx.state = decode(text) if text else {}
-            heap = ctx._timers = timers.pop(number, [])
-            heapify(heap)
-            ctx._armed = set(heap)
+            text, last = states.pop(number, ("", DAWN))
+            self._begin(key, text, timers.pop(number, []))
+            heap = ctx._timers
             for row in islice(rows, count):
                 time = row[time_column]
                 if heap and heap[0] < time:
                     self._fire(time, last)
-                if horizon is not None and last is not _DAWN and time - last > horizon:
+                if horizon is not None and last is not DAWN and time - last > horizon:
                     ctx.state = {}
                     heap.clear()
                     ctx._armed.clear()
@@ -105,6 +102,14 @@ class Turns:
             if heap:
                 self._fire(self.now, last)
             self._close(number, last)
+
+    def _begin(self, key: Any, text: str, timers: list[datetime]) -> None:
+        """Turn to a key with its state and its timers."""
+        ctx = self.ctx
+        ctx.key, ctx.time = key, DAWN
+        ctx.state = decode(text) if text else {}
+        heapify(timers)
+        ctx._timers, ctx._armed = timers, set(timers)
 
     def _fire(self, until: datetime, last: datetime) -> None:
         """Fire the timers before a time, unless the key is forgotten by then."""
@@ -160,13 +165,17 @@ class Turns:
         return f"{name}.{self._doing} for the key {self.ctx.key!r} at {show_instant(self.ctx.time)}"
 
 
-def _keys(frame: pl.DataFrame) -> Iterator[Any]:
+def keys_of(frame: pl.DataFrame) -> Iterator[Any]:
+    """Each row's key: the value of the only column, or a tuple."""
     columns = [values_of(column) for column in frame]
     return iter(columns[0]) if len(columns) == 1 else zip(*columns, strict=True)
 
 
-def _dicts(frame: pl.DataFrame) -> Iterator[dict[str, Any]]:
-    """Each row as a dict. A lambda made for these columns is twice as fast as dict and zip."""
+def dicts(frame: pl.DataFrame) -> Iterator[dict[str, Any]]:
+    """Each row as a dict of its own.
+
+    A lambda made for these columns is twice as fast as dict and zip.
+    """
     arguments = ", ".join(f"v{index}" for index in range(frame.width))
     entries = ", ".join(f"{name!r}: v{index}" for index, name in enumerate(frame.columns))
     make = eval(f"lambda {arguments}: {{{entries}}}", {"__builtins__": {}})

@@ -13,7 +13,7 @@ from typing import Any
 
 from tidemill.errors import PlanError
 from tidemill.jsonvalue import JsonValue
-from tidemill.planning.code.chains import FoldFacts, FoldUse
+from tidemill.planning.code.chains import STATELESS, FoldFacts, FoldUse
 from tidemill.planning.code.lineage import (
     FOLD,
     PREPARE,
@@ -287,7 +287,8 @@ def _stateful(plan: Tree, folds: Mapping[str, FoldUse]) -> Iterator[str]:
     for node in plan.walk():
         fold = fold_name(node)
         if fold is not None:
-            yield folds[fold].kind
+            if folds[fold].kind not in STATELESS:
+                yield folds[fold].kind
         elif node.kind == "Join":
             if is_streaming_join(node):
                 yield "join"

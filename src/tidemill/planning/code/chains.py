@@ -6,6 +6,12 @@ from datetime import timedelta
 from tidemill.jsonvalue import JsonValue
 from tidemill.planning.code.shapes import FoldShape
 
+USER_CODE = ("fold", "process", "udf")
+"""The kinds of folds that call a user's function row by row, or with rows."""
+
+STATELESS = ("udf",)
+"""The kinds of folds that keep nothing: what they give for a row depends on that row alone."""
+
 
 @dataclass(frozen=True)
 class Reach(JsonValue):
@@ -56,6 +62,7 @@ class FoldPin(JsonValue):
     ``gives``: whether its rows are the only output, without code in between; the fold's own tasks
     write them.
     ``sources``: those whose rows reach the fold; empty: not known.
+    ``catches``: whether rows at which the user's code fails go to the dead table.
     """
 
     behind: int = 0
@@ -64,6 +71,7 @@ class FoldPin(JsonValue):
     reads: str | None = None
     gives: bool = False
     sources: tuple[str, ...] = ()
+    catches: bool = False
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from tidemill.connectors.sinks.iceberg.table import SideTable
 from tidemill.connectors.sinks.stamp import BatchStamp
 from tidemill.connectors.sinks.writing import RESULT_DDL, BatchWriter
 from tidemill.errors import RunError, SourceError
+from tidemill.folds.failures import read_failed, remove_failed
 from tidemill.folds.state import StateFiles
 from tidemill.pipeline import BatchCommit
 from tidemill.planning.manifest import Manifest
@@ -84,6 +85,7 @@ class Committer:
         )
         self.before_commit: Callable[[BatchOffsets], None] = lambda now: None
         self.callbacks = Callbacks({}, folder)
+        self.limit: Callable[[int, int, pa.Table], None] = lambda batch, read, failed: None
         self._positions: dict[tuple[str, str], int] = {}
         self.breaker = Breaker()
 
@@ -100,6 +102,8 @@ class Committer:
         written = self._write(frame, batch)
         taken = slices_taken(self._routes, before, now)
         counts, aside, sides = self._side(taken)
+        failed = self._failed(batch)
+        self.limit(batch, counts.read, failed)
         stamp = self._stamp(batch, before, now)
         self._sync(batch, taken)
         given = Batch(stamp, before, now, sides)
@@ -107,13 +111,14 @@ class Committer:
         self.callbacks.call(BEFORE, told)
         self.before_commit(now)
         self.breaker.run(
-            lambda: self._commit_all(given, written.files, aside),
+            lambda: self._commit_all(given, written.files, aside, failed),
             lambda: broken_off(self.folder.path),
         )
         self.callbacks.call(AFTER, told)
         for piece in taken:
             start, end = piece.start.frontier, piece.end.frontier
             remove_side_files(self.folder.side, piece.source, start, end)
+        remove_failed(self.folder.failed, self.manifest.code.catching, batch)
         self._forget(batch)
         return BatchRecord(
             batch=batch,
@@ -126,14 +131,19 @@ class Committer:
             suppressed=written.suppressed + counts.suppressed,
             seconds=time.monotonic() - began,
             clock=counts.clock,
+            failed=len(failed),
         )
 
     def _commit_all(
-        self, batch: Batch, written: Mapping[str, list[bytes]], aside: pa.Table | None
+        self,
+        batch: Batch,
+        written: Mapping[str, list[bytes]],
+        aside: pa.Table | None,
+        failed: pa.Table,
     ) -> None:
         """All that waits for places, and nothing that Spark does. It may be left half done."""
         self._commit_outputs(batch, written)
-        self._commit_aside(aside, batch.before, batch.stamp)
+        self._commit_aside(batch, aside, failed)
 
     def _commit_outputs(self, batch: Batch, written: Mapping[str, list[bytes]]) -> None:
         """First the places without stamps, so that what they have is seldom written twice."""
@@ -252,28 +262,42 @@ class Committer:
                 )
             self._positions[(source, partition)] = high
 
-    def _commit_aside(
-        self, aside: pa.Table | None, before: BatchOffsets | None, stamp: BatchStamp
-    ) -> None:
-        if aside is None or not len(aside):
-            return
-        dead = pa.array([is_dead(reason) for reason in aside.column("reason").to_pylist()])
-        for name, rows in (
-            (self.manifest.outputs.late_table, aside.filter(pc.invert(dead))),
-            (self.manifest.outputs.dead_table, aside.filter(dead)),
-        ):
-            kept = ingested_in(self.manifest.aside, rows)
-            fresh = not_given_aside(self.manifest.outputs.discard.get(name), before, kept)
-            if len(fresh):
-                self.sides[name].append(stamp, fresh)
+    def _failed(self, batch: int) -> pa.Table:
+        """The rows at which the pipeline's code failed, from exactly the expected files."""
+        catching, buckets = self.manifest.code.catching, self.manifest.resources.buckets
+        return read_failed(self.folder.failed, catching, batch, buckets)
+
+    def _commit_aside(self, batch: Batch, aside: pa.Table | None, failed: pa.Table) -> None:
+        """Late and dead rows; each table is committed once in a batch."""
+        outputs = self.manifest.outputs
+        dead = [self._new_failed(batch, failed)]
+        if aside is not None and len(aside):
+            useless = pa.array([is_dead(reason) for reason in aside.column("reason").to_pylist()])
+            late = self._new_aside(batch, outputs.late_table, aside.filter(pc.invert(useless)))
+            dead.append(self._new_aside(batch, outputs.dead_table, aside.filter(useless)))
+            if len(late):
+                self.sides[outputs.late_table].append(batch.stamp, late)
+        rows = pa.concat_tables(dead, promote_options="default")
+        if len(rows):
+            self.sides[outputs.dead_table].append(batch.stamp, rows)
+
+    def _new_aside(self, batch: Batch, table: str, rows: pa.Table) -> pa.Table:
+        kept = ingested_in(self.manifest.aside, rows)
+        return not_given_aside(self.manifest.outputs.discard.get(table), batch.before, kept)
+
+    def _new_failed(self, batch: Batch, rows: pa.Table) -> pa.Table:
+        """Failed rows are told apart by batches, as the output is, because folds hold rows."""
+        lost = self.manifest.outputs.discard.get(self.manifest.outputs.dead_table)
+        is_given = lost is not None and lost.includes(batch.now)
+        return rows[:0] if is_given else ingested_in(self.manifest.aside, rows)
 
 
 def ingested_in(span: tuple[int, int] | None, rows: pa.Table) -> pa.Table:
-    """The rows with an ingest time in the span."""
+    """The rows with an ingest time in the span; where it is not known, with an event time."""
     if span is None:
         return rows
     low, high = (pa.scalar(moment, pa.timestamp("us", "UTC")) for moment in span)
-    times = rows.column("ingest_time")
+    times = pc.coalesce(rows.column("ingest_time"), rows.column("event_time"))
     return rows.filter(pc.and_(pc.greater_equal(times, low), pc.less(times, high)))
 
 

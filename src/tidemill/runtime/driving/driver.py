@@ -35,7 +35,6 @@ from tidemill.runtime.driving.yielding import YieldWatch
 from tidemill.runtime.registry import BatchRecord, Registry, RunState
 from tidemill.runtime.spark.session import is_done_within
 from tidemill.runtime.spark.user_errors import find_user_error
-from tidemill.storage.location import Location
 from tidemill.types import FOREVER_MICROS
 
 if TYPE_CHECKING:
@@ -121,7 +120,7 @@ class Driver:
                 self._end(query)
         if state is RunState.FINISHED:
             with suppress(OSError):
-                Location(self.folder.side).remove_folder()
+                self.folder.remove_aside()
         return state
 
     def stop(self) -> None:

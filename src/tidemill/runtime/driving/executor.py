@@ -32,6 +32,7 @@ from tidemill.runtime.code.sameness import require_same
 from tidemill.runtime.driving.archive_commits import ArchiveCommitter
 from tidemill.runtime.driving.callbacks import Callbacks
 from tidemill.runtime.driving.committer import Committer
+from tidemill.runtime.driving.deadlimit import DeadLimit
 from tidemill.runtime.driving.driver import Driver
 from tidemill.runtime.driving.frames import Work, build_frame
 from tidemill.runtime.driving.growth import GrowthWatch
@@ -242,6 +243,8 @@ def _drive(
         committer.before_commit = handover.before_commit
         if pipeline is not None:
             committer.callbacks = Callbacks(pipeline.callbacks, work.folder)
+        if (section := work.loaded.config.pipelines.get(manifest.pipeline)) is not None:
+            committer.limit = DeadLimit(registry, manifest.run, section.most_dead)
         driver = _driver(work, registry, committer, on_batch, goal)
         driver.reading = ReadWatch(work.folder, manifest, slicings, tell)
         if spark.sparkContext.master.startswith("local"):  # the watchdog sees every process

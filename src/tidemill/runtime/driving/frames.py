@@ -15,10 +15,11 @@ from tidemill.connectors.sinks.writing import OUTPUT, RESULT_DDL, BatchWriter
 from tidemill.errors import RunError, nearest
 from tidemill.folds.building import building
 from tidemill.folds.packing import PACK_TIME, PACKED, Pack
-from tidemill.folds.runner import Delivery, Place
+from tidemill.folds.runner import Delivery, FailedPlace, Place
 from tidemill.folds.watermark import FoldWatermark
 from tidemill.iceberg.catalog import NAME
 from tidemill.pipeline import Pipeline
+from tidemill.planning.code.chains import FoldPin
 from tidemill.planning.manifest import Manifest
 from tidemill.reading.marks import marked_stream, transformed_stream
 from tidemill.reading.options import SourceOptions
@@ -100,9 +101,15 @@ class Work:
                 pin.reads,
                 pin.gives,
                 None if manifest.identity.origin.carried is None else self.folder.carried,
+                self._failed_place(pin) if pin.catches else None,
             )
             for name, pin in manifest.code.folds.items()
         }
+
+    def _failed_place(self, pin: FoldPin) -> FailedPlace:
+        """Where a fold leaves failed rows. Of several sources nobody knows which one it was."""
+        only = next(iter(self.manifest.sources)) if len(self.manifest.sources) == 1 else None
+        return FailedPlace(self.folder.failed, pin.reads or only)
 
 
 def build_frame(

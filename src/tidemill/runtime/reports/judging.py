@@ -82,7 +82,7 @@ def read_judgement(folder: RunFolder, registry: Registry, manifest: Manifest) ->
 def warnings_of(manifest: Manifest, totals: RunTotals, causes: tuple[str, ...]) -> tuple[str, ...]:
     """What must not go unseen in the counts of a run, with or without expectations."""
     found = []
-    for name, rows in (("late", totals.late), ("dead", totals.dead)):
+    for name, rows in (("late", totals.late), ("dead", totals.dead + totals.failed)):
         if rows > MOSTLY * totals.read or (name == "late" and causes):
             table = manifest.outputs.late_table if name == "late" else manifest.outputs.dead_table
             told = f"; the table {table} says why of each"
@@ -152,7 +152,7 @@ def _judge_rows(
             sinks[name], pin, checks, manifest.times.output, folder.path
         )
         violations.update(found)
-    counts = RowCounts(totals.read, totals.late, totals.dead, rows)
+    counts = RowCounts(totals.read, totals.late, totals.dead + totals.failed, rows)
     return judge(manifest.expect, counts, violations, without)
 
 

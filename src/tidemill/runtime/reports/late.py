@@ -201,7 +201,7 @@ def read_late(
 ) -> LateReport:
     """The report of a run, or of a pipeline's latest run that has read rows. No Spark."""
     catalog = open_catalog(loaded)
-    manifest = _find(loaded, registry, pipeline_or_run)
+    manifest = find_reader(loaded, registry, pipeline_or_run)
     if source is not None and source not in manifest.sources:
         raise PlanError(
             f"the run {manifest.run} has no source {source!r}",
@@ -254,7 +254,7 @@ def _source(manifest: Manifest, name: str, found: _Gathered, rows: int) -> Sourc
     )
 
 
-def _find(loaded: LoadedConfig, registry: Registry, name: str) -> Manifest:
+def find_reader(loaded: LoadedConfig, registry: Registry, name: str) -> Manifest:
     """The manifest of the named run, or of the pipeline's latest run that has read rows.
 
     That run may have no late table, because the table is made with the first late row.

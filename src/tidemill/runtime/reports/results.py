@@ -200,6 +200,7 @@ class RunResult:
             "state": str(self.state) + (", NOT as expected" if self.broken else ""),
             "slices": f"{self.slices_done}/{self.slices}",
             "rows in": f"{rows} + {totals.dead:,} dead",
+            **({"rows failed": f"{totals.failed:,}"} if totals.failed else {}),
             "rows out": f"{totals.out:,}",
             "took": show_seconds(self.seconds),
             **self.outputs,
@@ -279,6 +280,7 @@ def rows_json(totals: RunTotals) -> dict[str, int]:
         "on_time": totals.on_time,
         "late": totals.late,
         "dead": totals.dead,
+        "failed": totals.failed,
         "out": totals.out,
         "suppressed": totals.suppressed,
     }

@@ -56,6 +56,13 @@ def prepare_again(
     Nothing of the old run changes: its shadow, if it has one, stays until it is forgotten.
     """
     old = _ended(loaded, run)
+    if old.identity.origin.retries is not None:
+        raise RunError(
+            f"the run {run} retries rows of {old.identity.origin.retries.run}, and may have "
+            "written some already",
+            fix=f"'tidemill resume {run}' goes on with it; 'tidemill dead retry' takes the rows "
+            "that no run has taken",
+        )
     asked = replace(request_of(old), append=append)
     why, plan = _changed_code(loaded, old, asked, spark)
     if why is None:

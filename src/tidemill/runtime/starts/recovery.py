@@ -165,8 +165,8 @@ def output_start(lost: Lost, plan: RunPlan) -> datetime:
 def recover(manifest: Manifest, lost: Lost) -> Manifest:
     """The manifest of a run that goes on where the lost one ended.
 
-    Outputs are told apart by batches, so the run has a batch that ends at each of their cuts. Late
-    and dead rows tell their own ingest time.
+    Outputs are told apart by batches, so the run has a batch that ends at each of their cuts, and
+    so are rows at which the code failed. Other late and dead rows tell their own ingest time.
     """
     if set(lost.end.frontiers) != set(manifest.sources):
         raise PlanError(
@@ -175,6 +175,8 @@ def recover(manifest: Manifest, lost: Lost) -> Manifest:
             fix="restore the pipeline's code, or start a new run",
         )
     outputs = [lost.cuts[pin.place] for pin in manifest.outputs.sinks.values()]
+    if manifest.code.catching:
+        outputs.append(lost.cuts[manifest.outputs.dead_table])
     way = way_to([cut for n, cut in enumerate(outputs) if cut not in outputs[:n]], manifest.delays)
     lows = [min(step.values()) - MILLISECOND for step in way.steps]
     begin = min(

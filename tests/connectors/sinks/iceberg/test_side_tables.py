@@ -15,7 +15,7 @@ from tidemill.connectors.sinks.iceberg.tables import ensure_table
 from tidemill.connectors.sinks.stamp import BatchStamp
 from tidemill.errors import SinkError
 from tidemill.iceberg.catalog import list_tables, open_catalog
-from tidemill.rows.verdict import SIDE_SCHEMA
+from tidemill.rows.verdict import DEAD_SCHEMA, SIDE_SCHEMA
 from tidemill.types import to_micros
 
 LATE, DEAD = "marts.plays__late", "marts.plays__dead"
@@ -58,7 +58,8 @@ def test_a_table_is_made_with_its_first_row(run):
 def test_a_missing_table_is_an_empty_one_for_everybody(run):
     for sink in (prepared(run), *open_places(run).values()):
         span = (0, to_micros(T0) + 1)
-        assert sink.read() == NONE and list(sink.scan(["reason"], None)) == []
+        none = DEAD_SCHEMA.empty_table() if sink.place == DEAD else NONE
+        assert sink.read() == none and list(sink.scan(["reason"], None)) == []
         assert (sink.stamps(), sink.rows_in(span), sink.is_there()) == ({}, 0, False)
         sink.require_apart({})
     assert tables(run) == []
@@ -119,3 +120,13 @@ def test_a_table_whose_columns_do_not_fit_is_refused_at_the_start(run):
     ensure_table(run.catalog, LATE, pa.schema([("key", pa.int64())]), None, "none")
     with pytest.raises(SinkError, match="does not fit the table"):
         prepared(run)
+
+
+def test_a_dead_table_of_an_earlier_tidemill_gets_the_columns_that_it_lacks(run):
+    ensure_table(run.catalog, DEAD, SIDE_SCHEMA, None, "none").append(ROWS)
+    sink = prepared(run, DEAD)
+    sink.append(
+        stamp(0), pa.Table.from_pylist([{**late_row(40), "place": "f (a.py:1)"}], DEAD_SCHEMA)
+    )
+    assert sorted(map(str, sink.read()["place"].to_pylist())) == ["None", "None", "f (a.py:1)"]
+    assert run.catalog.load_table(DEAD).schema().column_names == DEAD_SCHEMA.names

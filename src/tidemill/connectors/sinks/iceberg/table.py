@@ -31,7 +31,7 @@ from tidemill.connectors.sinks.writing import Target, write_files
 from tidemill.errors import PlanError, RunError, SinkError
 from tidemill.iceberg.catalog import find_table, unset_tags
 from tidemill.planning.gaps import Unit
-from tidemill.rows.verdict import SIDE_SCHEMA
+from tidemill.rows.verdict import DEAD_SCHEMA, SIDE_SCHEMA
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -253,8 +253,15 @@ class SideTable(IcebergTable):
         super().__init__(run, table_pin(name, "", "ingest_time"))
 
     def schema(self) -> pa.Schema:
-        """The columns of side files."""
-        return SIDE_SCHEMA
+        """The columns of side files; a dead table also says where the pipeline's code failed."""
+        is_dead = self.place == self.run.manifest.outputs.dead_table
+        return DEAD_SCHEMA if is_dead else SIDE_SCHEMA
+
+    def ensure(self) -> Table:
+        """The table, made if it is missing. A dead table of an earlier Tidemill gets columns."""
+        found, schema = self.existing(), self.schema()
+        grows = found is not None and {*SIDE_SCHEMA.names} <= {*found.schema().column_names}
+        return ensure_table(self.run.catalog, self.place, schema, None, "none", grows=grows)
 
     def prepare(self, at_start: BatchStamp | None) -> None:
         """Check the table if it is there; it is not made."""
@@ -276,7 +283,7 @@ class SideTable(IcebergTable):
 
     def read(self) -> pa.Table:
         """The rows; none if there is no table."""
-        return SIDE_SCHEMA.empty_table() if self.existing() is None else super().read()
+        return self.schema().empty_table() if self.existing() is None else super().read()
 
 
 def last_commits(table: Table) -> dict[str, LastCommit]:
