@@ -33,6 +33,7 @@ class Pipeline:
     streams: tuple[str, ...]
     params: Mapping[str, Any] = field(default_factory=dict)
     tables: tuple[str, ...] = ()
+    sql: str | None = None  # of one that is SQL: the name of its text, as people are told
 
     @property
     def name(self) -> str:

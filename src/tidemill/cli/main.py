@@ -17,6 +17,7 @@ from tidemill.cli.control import rate, retry, wait
 from tidemill.cli.driving import backfill, plan, resume, run, stop
 from tidemill.cli.forget import forget
 from tidemill.cli.gaps import gaps
+from tidemill.cli.graph import graph
 from tidemill.cli.looking import logs, show
 from tidemill.cli.options import print_json, redact
 from tidemill.cli.outlet import LogOutlet, leave, protect_streams
@@ -99,6 +100,7 @@ def cli() -> None:
     Start here:
       tidemill init                 a small working project in this folder
       tidemill init --archive DATA  the same over your own data
+      tidemill graph PIPELINE       what the code does, from sources to outputs
       tidemill plan PIPELINE …      the dry run: what a backfill would read
       tidemill backfill PIPELINE …  recompute a range into a shadow table
       tidemill run PIPELINE         live; with --from, history first
@@ -116,7 +118,7 @@ def cli() -> None:
 
 for command in (
     *(init, doctor, schema, completion),
-    *(plan, backfill, run, resume, upgrade, gaps),
+    *(graph, plan, backfill, run, resume, upgrade, gaps),
     *(runs, status, stop, pause, cancel, rewind, forget),
     *(rate, wait, retry),
     *(compare, show, logs, late, state, archive),
