@@ -19,6 +19,7 @@ from tidemill.cli.forget import forget
 from tidemill.cli.gaps import gaps
 from tidemill.cli.graph import graph
 from tidemill.cli.looking import logs, show
+from tidemill.cli.metrics import metrics
 from tidemill.cli.options import print_json, redact
 from tidemill.cli.outlet import LogOutlet, leave, protect_streams
 from tidemill.cli.publish import history, publish, revert
@@ -121,7 +122,7 @@ for command in (
     *(graph, plan, backfill, run, resume, upgrade, gaps),
     *(runs, status, stop, pause, cancel, rewind, forget),
     *(rate, wait, retry),
-    *(compare, show, logs, late, state, archive),
+    *(compare, show, logs, late, state, metrics, archive),
     *(publish, revert, history, shadows),
 ):
     cli.add_command(command)

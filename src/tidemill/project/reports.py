@@ -16,6 +16,7 @@ from tidemill.runtime.reports.status import read_status
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from tidemill.planning.metrics.hours import RunMetrics
     from tidemill.runtime.reports.late import LateReport
     from tidemill.runtime.reports.rows import PlaceRows
     from tidemill.runtime.reports.states import RunStates, StateSummary
@@ -78,6 +79,14 @@ class Reports:
         name = pipeline_or_run or latest_run(self.registry)
         run = None if name in self.config.pipelines else self.registry.named(name)
         return read_late(self.loaded, self.registry, run or name, source)
+
+    def metrics(self, run: str | None = None, last: int | None = None) -> RunMetrics:
+        """What a run's batches did, stage by stage; by default the latest run's.
+
+        The newest batches are whole, older ones are summed into hours. ``last``: only so many
+        batches, and no hours.
+        """
+        return self.registry.metrics(self.registry.get(run or latest_run(self.registry)).run, last)
 
     def state(
         self, run: str, operator: str | None = None, batch: int | None = None
