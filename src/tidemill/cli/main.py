@@ -14,6 +14,7 @@ from tidemill import __version__
 from tidemill.cli.archive import archive
 from tidemill.cli.compare import compare
 from tidemill.cli.control import rate, retry, wait
+from tidemill.cli.diagnose import diagnose
 from tidemill.cli.driving import backfill, plan, resume, run, stop
 from tidemill.cli.forget import forget
 from tidemill.cli.gaps import gaps
@@ -107,6 +108,7 @@ def cli() -> None:
       tidemill run PIPELINE         live; with --from, history first
       tidemill runs                 what ran, and how it ended
       tidemill show                 the rows that the latest run wrote
+      tidemill metrics RUN          where its time goes; diagnose says what limits it
       tidemill gaps PIPELINE …      which times production misses; backfill --gaps fills them
       tidemill compare RUN          how a backfill differs from production, and why
       tidemill late PIPELINE        which rows came late, and which lateness would do
@@ -122,7 +124,7 @@ for command in (
     *(graph, plan, backfill, run, resume, upgrade, gaps),
     *(runs, status, stop, pause, cancel, rewind, forget),
     *(rate, wait, retry),
-    *(compare, show, logs, late, state, metrics, archive),
+    *(compare, show, logs, late, state, metrics, diagnose, archive),
     *(publish, revert, history, shadows),
 ):
     cli.add_command(command)

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from tidemill.planning.metrics.hours import RunMetrics
+    from tidemill.runtime.reports.diagnosis import Diagnosis
     from tidemill.runtime.reports.late import LateReport
     from tidemill.runtime.reports.rows import PlaceRows
     from tidemill.runtime.reports.states import RunStates, StateSummary
@@ -87,6 +88,12 @@ class Reports:
         batches, and no hours.
         """
         return self.registry.metrics(self.registry.get(run or latest_run(self.registry)).run, last)
+
+    def diagnose(self, run: str | None = None) -> Diagnosis:
+        """What limits a run, in sentences with figures; by default the latest run."""
+        from tidemill.runtime.reports.diagnosis import diagnose_run
+
+        return diagnose_run(self.loaded, self.registry, run)
 
     def state(
         self, run: str, operator: str | None = None, batch: int | None = None
