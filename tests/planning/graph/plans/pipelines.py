@@ -10,7 +10,7 @@ TEN = "10 minutes"
 def chain(clicks, plays):
     loud = plays.where("v > 3").withColumn("w", F.col("v") * 2)
     given = clicks.select("ts", "k", F.col("v").alias("u"))
-    both = loud.transform(attribute(given, on="k", within="30 min"))
+    both = loud.transform(attribute(given, on="k", within="30 min", prefix="c_"))
     counts = both.where("w > 5").groupBy(F.window("ts", TEN), "k")
     counts = counts.agg(
         F.count("*").alias("n"),
