@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import timedelta
+from typing import Any
 
 from tidemill.planning.code.chains import FoldUse, Reach
 from tidemill.planning.code.lineage import window_size
@@ -18,32 +19,40 @@ _ENDLESS = Reach(None, None, None)
 _ZERO = timedelta()
 _SHOWN = 6
 _WINDOWS = ("window", "session_window")
-_TIMES = ("gap", "within", "empty_for", "size", "step", "max_length")
+_TIMES = ("gap", "within", "empty_for", "every", "size")
 """Options of folds that are lengths of time, in microseconds."""
+_UNTOLD = ("class", "half")
 
 
 def fold_node(use: FoldUse) -> Node:
     """One of our own operators."""
     shape = use.shape
-    details: list[str] = []
+    details = [f"goes by {use.time}"]
     if shape is not None:
-        details += [
-            f"{name} {_option(name, value)}"
-            for name, value in shape.options.items()
-            if name != "class" and isinstance(value, int | float | str) and value not in ("", False)
-        ]
+        details += _options(shape.options)
         details += [
             f"{name} = {each.function}({each.column or ''})"
             for name, each in shape.aggregates.items()
         ]
-    details.insert(0, f"goes by {use.time}")
     keys = () if shape is None else shape.keys
     return Node(use.name, use.kind, keys=keys, details=_some(details), reach=use.widest)
 
 
-def _option(name: str, value: object) -> str:
-    is_time = name in _TIMES and type(value) is int
-    return show_duration(timedelta(microseconds=int(str(value)))) if is_time else str(value)
+def _options(options: Mapping[str, Any]) -> Iterator[str]:
+    """The options of a fold as users give them, as far as they are plain values."""
+    for name, value in options.items():
+        if isinstance(value, dict):  # a grid of windows
+            yield from _options(value)
+        elif name == "half" and value is not None:  # sessions are cut at multiples of it
+            yield f"max_length {_length(2 * value)}"
+        elif name in _TIMES and type(value) is int:
+            yield f"{name} {_length(value)}"
+        elif name not in _UNTOLD and isinstance(value, int | str) and value not in ("", False):
+            yield f"{name} {value}"
+
+
+def _length(micros: int) -> str:
+    return show_duration(timedelta(microseconds=micros))
 
 
 def group_node(node: Tree, text: str) -> Node:
