@@ -71,6 +71,7 @@ class Pipeline:
     read_from: Mapping[str, str] = field(default_factory=dict)  # streams by argument, if renamed
     interceptors: tuple[NamedFunction, ...] = ()
     callbacks: Mapping[str, NamedFunction] = field(default_factory=dict)  # by key of the YAML
+    sql: str | None = None  # of one that is SQL: the name of its text, as people are told
 
     @property
     def name(self) -> str:

@@ -161,6 +161,10 @@ class Yard:
         rows = {"in": totals.read, "late": totals.late, "dead": totals.dead, "out": totals.out}
         assert totals.out == found[0].total(), "the registry's count of rows out"
         assert totals.late == found[1].total(), "the registry's count of late rows"
+        batches = self.project.metrics(run).batches
+        assert sum(batch.rows for batch in batches) == totals.read, "rows in the metrics"
+        written = sum(each.rows for batch in batches for each in batch.writing.values())
+        assert written == totals.out, "rows out in the metrics"
         return Tables(*found, rows)
 
 

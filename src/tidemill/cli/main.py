@@ -15,10 +15,13 @@ from tidemill.cli.archive import archive
 from tidemill.cli.compare import compare
 from tidemill.cli.control import rate, retry, wait
 from tidemill.cli.dead import dead
+from tidemill.cli.diagnose import diagnose
 from tidemill.cli.driving import backfill, plan, resume, run, stop
 from tidemill.cli.forget import forget
 from tidemill.cli.gaps import gaps
+from tidemill.cli.graph import graph
 from tidemill.cli.looking import logs, show
+from tidemill.cli.metrics import metrics
 from tidemill.cli.options import print_json, redact
 from tidemill.cli.outlet import LogOutlet, leave, protect_streams
 from tidemill.cli.publish import history, publish, revert
@@ -100,11 +103,13 @@ def cli() -> None:
     Start here:
       tidemill init                 a small working project in this folder
       tidemill init --archive DATA  the same over your own data
+      tidemill graph PIPELINE       what the code does, from sources to outputs
       tidemill plan PIPELINE …      the dry run: what a backfill would read
       tidemill backfill PIPELINE …  recompute a range into a shadow table
       tidemill run PIPELINE         live; with --from, history first
       tidemill runs                 what ran, and how it ended
       tidemill show                 the rows that the latest run wrote
+      tidemill metrics RUN          where its time goes; diagnose says what limits it
       tidemill gaps PIPELINE …      which times production misses; backfill --gaps fills them
       tidemill compare RUN          how a backfill differs from production, and why
       tidemill late PIPELINE        which rows came late, and which lateness would do
@@ -117,10 +122,10 @@ def cli() -> None:
 
 for command in (
     *(init, doctor, schema, completion),
-    *(plan, backfill, run, resume, upgrade, gaps),
+    *(graph, plan, backfill, run, resume, upgrade, gaps),
     *(runs, status, stop, pause, cancel, rewind, forget),
     *(rate, wait, retry),
-    *(compare, show, logs, late, dead, state, archive),
+    *(compare, show, logs, late, dead, state, metrics, diagnose, archive),
     *(publish, revert, history, shadows),
 ):
     cli.add_command(command)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
@@ -17,6 +18,8 @@ from tidemill.folds.rebucketing import fitted
 from tidemill.folds.state import BEFORE, Label, StateFiles
 from tidemill.folds.watermark import FoldWatermark
 from tidemill.planning.code.lineage import FOLD, PREPARE
+from tidemill.planning.metrics.gathering import FOLD as FOLDED
+from tidemill.planning.metrics.gathering import TaskMeter
 from tidemill.runfolder.offset_log import require_batch
 from tidemill.types import FOREVER_MICROS, from_micros, show_instant, to_micros
 
@@ -46,6 +49,7 @@ class Place:
     gives: bool = False  # whether its rows are the pipeline's output, without code in between
     carried: str | None = None  # URI of the state files with which the first batch begins
     failed: FailedPlace | None = None  # where failed rows go; None: they end the run
+    meter: TaskMeter | None = None  # with which its tasks tell what they did
 
 
 @dataclass(frozen=True)
@@ -117,7 +121,7 @@ class Step:
     def _step(self, rows: pa.Table, place: Place) -> Iterable[pa.RecordBatch]:
         from pyspark import TaskContext
 
-        context = TaskContext.get()
+        began, context = time.perf_counter(), TaskContext.get()
         assert context is not None
         bucket, batch = context.partitionId(), int(context.getLocalProperty(_BATCH))
         self._check_bucket(place, rows, bucket)
@@ -139,11 +143,15 @@ class Step:
         output, kept = fold.step(to_polars(state), to_polars(parts), passing, failures)
         label = Label(self.name, fold.kind, batch, bucket, place.buckets, now, fold.keys, fold.time)
         ordered = sort_rows(kept, list(fold.order)) if len(kept) else kept
-        files.write(label, to_arrow(ordered, fold.state))
+        size = files.write(label, to_arrow(ordered, fold.state))
         if place.failed is not None and failures is not None:
             name = failed_name(self.name, batch, bucket)
             write_failed(place.failed.uri, name, failures.table(self.name))
         made = to_arrow(output, fold.output)
+        if place.meter is not None:
+            counts = {"rows": len(parts), "out": len(made), "state_rows": len(kept)}
+            spent = time.perf_counter() - began
+            place.meter.tell(FOLDED, self.name, **counts, state_bytes=size, seconds=spent)
         if place.reshuffle:
             made = made.append_column(BUCKET, pa.repeat(pa.scalar(bucket, pa.int32()), len(made)))
         batches = _batches(made)

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from tidemill.archive.desk import ArchiveDesk
+    from tidemill.planning.graph.nodes import Graph
     from tidemill.review.desk import ReviewDesk
     from tidemill.review.gaps import GapReport
     from tidemill.runtime.starts.again import Retried
@@ -59,6 +60,23 @@ class Project(Orders):
         """
         asked = request(pipeline, start, end, **options)
         return make_plan(self.loaded, asked, datetime.now(UTC), spark)
+
+    def graph(
+        self,
+        pipeline: str,
+        *,
+        params: Mapping[str, Any] | None = None,
+        on_activity: Tell = untold,
+        spark: SparkSession | None = None,
+    ) -> Graph:
+        """The pipeline's sources, operators and outputs; of code that a plan knows without Spark.
+
+        ``params`` are values of the pipeline's parameters by name, before those of the YAML.
+        """
+        from tidemill.runtime.plans.graphing import make_graph
+
+        now, tell = datetime.now(UTC), telling(on_activity)
+        return make_graph(self.loaded, pipeline, now, params or {}, spark=spark, tell=tell)
 
     def backfill(
         self,

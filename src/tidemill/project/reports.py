@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from tidemill.runtime.reports.dead import DeadReport
+    from tidemill.planning.metrics.hours import RunMetrics
+    from tidemill.runtime.reports.diagnosis import Diagnosis
     from tidemill.runtime.reports.late import LateReport
     from tidemill.runtime.reports.rows import PlaceRows
     from tidemill.runtime.reports.states import RunStates, StateSummary
@@ -92,6 +94,20 @@ class Reports:
         name = pipeline_or_run or latest_run(self.registry)
         run = None if name in self.config.pipelines else self.registry.named(name)
         return read_dead(self.loaded, self.registry, run or name, reason, rows)
+
+    def metrics(self, run: str | None = None, last: int | None = None) -> RunMetrics:
+        """What a run's batches did, stage by stage; by default the latest run's.
+
+        The newest batches are whole, older ones are summed into hours. ``last``: only so many
+        batches, and no hours.
+        """
+        return self.registry.metrics(self.registry.get(run or latest_run(self.registry)).run, last)
+
+    def diagnose(self, run: str | None = None) -> Diagnosis:
+        """What limits a run, in sentences with figures; by default the latest run."""
+        from tidemill.runtime.reports.diagnosis import diagnose_run
+
+        return diagnose_run(self.loaded, self.registry, run)
 
     def state(
         self, run: str, operator: str | None = None, batch: int | None = None

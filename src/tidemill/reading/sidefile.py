@@ -1,8 +1,9 @@
 """Late and dead rows and the row counts leave at the reader, one file per task.
 
-The name is a pure function of (source, start, end, task), the bytes are a pure function of the
-rows, and a file appears whole (atomic rename): however often a task runs, or a stream is read,
-there is one file with one content. The commit asks for exactly the names it expects.
+The name is a pure function of (source, start, end, task), rows and counts are a pure function of
+what is read, and a file appears whole (atomic rename): however often a task runs, or a stream is
+read, there is one file with one content, but for the seconds that the task took. The commit asks
+for exactly the names it expects.
 """
 
 from __future__ import annotations
@@ -25,6 +26,21 @@ _COUNTS = b"tidemill.counts"
 
 
 @dataclass(frozen=True)
+class ReadFigures:
+    """What reading cost. It says nothing of the rows, and nothing is decided by it."""
+
+    tasks: int = 0
+    bytes: int = 0
+    seconds: float = 0.0
+
+    def __add__(self, other: ReadFigures) -> ReadFigures:
+        """The figures of both."""
+        return ReadFigures(
+            self.tasks + other.tasks, self.bytes + other.bytes, self.seconds + other.seconds
+        )
+
+
+@dataclass(frozen=True)
 class Counts:
     """Rows by verdict; ``in = on_time + late + dead`` always."""
 
@@ -36,6 +52,7 @@ class Counts:
     newest: dict[str, int] = field(default_factory=dict)  # partition: ingest time, µs
     gaps: dict[str, list[tuple[int, int]]] = field(default_factory=dict)  # offsets without a row
     clock: int = 0  # of those read: came behind a frontier that the clock had moved
+    figures: ReadFigures = field(default=ReadFigures(), compare=False)
 
     @property
     def read(self) -> int:
@@ -53,6 +70,7 @@ class Counts:
             _union(self.newest, other.newest, max),
             _union(self.gaps, other.gaps, add),
             self.clock + other.clock,
+            self.figures + other.figures,
         )
 
 
@@ -96,6 +114,7 @@ def read_side_files(folder: str, names: Iterable[str]) -> tuple[Counts, pa.Table
 def _counts(metadata: dict[bytes, bytes]) -> Counts:
     value: dict[str, Any] = json.loads(metadata[_COUNTS])
     value["positions"] = {name: tuple(pair) for name, pair in value["positions"].items()}
+    value["figures"] = ReadFigures(**value.get("figures", {}))
     value["gaps"] = {name: [tuple(pair) for pair in pairs] for name, pairs in value["gaps"].items()}
     return Counts(**value)
 

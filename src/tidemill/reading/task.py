@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -12,7 +13,7 @@ import pyarrow.compute as pc
 
 from tidemill.reading.ordered import in_log_order
 from tidemill.reading.rowmeter import RowMeter
-from tidemill.reading.sidefile import Counts, write_side_file
+from tidemill.reading.sidefile import Counts, ReadFigures, write_side_file
 from tidemill.rows.columns import MARK, META, batch_of, meta_type, positions
 from tidemill.rows.verdict import CLOCK, Judged, is_dead, judge, side_rows, utc_time
 
@@ -45,10 +46,11 @@ class SliceTask:
 
 def read_task(task: SliceTask) -> Iterator[pa.RecordBatch]:
     """Yield the on-time rows, write the side file, yield the mark."""
-    counts, aside, meter = Counts(), [], RowMeter(*task.side)
+    counts, aside, meter, clock = Counts(), [], RowMeter(*task.side), Stopwatch()
     followed = LogTracker(task) if task.pin.rows.for_archive else None
     for read in _rows(task):
         meter.count(read.num_rows)
+        clock.bytes += read.nbytes
         rows = read if followed is None else followed.see(read)
         judged = judge(rows, task.pin, task.floor)
         batch, found = _on_time(judged, task)
@@ -60,12 +62,37 @@ def read_task(task: SliceTask) -> Iterator[pa.RecordBatch]:
             counts += Counts(late=len(left) - dead, dead=dead, clock=reasons.count(CLOCK))
             aside.append(left)
         if batch.num_rows:
+            clock.stop()
             yield batch
+            clock.start()
     counts += Counts() if followed is None else followed.counts()
+    counts += Counts(figures=clock.figures())
     write_side_file(*task.side, aside, counts)
     meter.end()
     if task.mark is not None:
         yield _mark(task, task.mark)
+
+
+class Stopwatch:
+    """The seconds in which a task reads; not those in which others take what it has read."""
+
+    def __init__(self) -> None:
+        """It runs from now on."""
+        self.bytes, self.seconds = 0, 0.0
+        self.start()
+
+    def start(self) -> None:
+        """Go on."""
+        self._began = time.perf_counter()
+
+    def stop(self) -> None:
+        """Stop until it is started again."""
+        self.seconds += time.perf_counter() - self._began
+
+    def figures(self) -> ReadFigures:
+        """The figures of the task that ends now."""
+        self.stop()
+        return ReadFigures(1, self.bytes, self.seconds)
 
 
 class LogTracker:

@@ -19,6 +19,9 @@ from pathlib import Path
 from tidemill.errors import RequestError, RunError, nearest
 from tidemill.planning.judging.expectations import RowCounts
 from tidemill.planning.judging.hourly import HourOfBatches
+from tidemill.planning.metrics.figures import BatchMetrics
+from tidemill.planning.metrics.hours import RunMetrics
+from tidemill.runtime.metricstore import keep_metrics, read_metrics
 
 _SCHEMA = """
 create table if not exists runs (
@@ -39,6 +42,13 @@ create table if not exists totals (
   kept integer not null, failed integer not null default 0
 );
 create table if not exists names (name text primary key, run text not null unique);
+create table if not exists metrics (
+  run text not null, batch integer not null, figures text not null, primary key (run, batch)
+);
+create table if not exists metric_hours (
+  run text not null, hour integer not null, last integer not null, figures text not null,
+  primary key (run, hour)
+);
 """
 _COUNTED = ("on_time", "late", "dead", "out", "suppressed", "clock", "failed")
 _VERSION = 3
@@ -224,7 +234,7 @@ class Registry:
         """Forget a run, with its name and its counts; one that is not there is no error."""
         with self._connect() as connection:
             connection.execute("begin immediate")
-            for table in ("batches", "totals", "names", "runs"):
+            for table in ("batches", "totals", "names", "metrics", "metric_hours", "runs"):
                 connection.execute(f"delete from {table} where run = ?", (run,))
 
     def set_state(
@@ -242,8 +252,10 @@ class Registry:
             *(state, error, seconds, state, _now(), state, _now(), run),
         )
 
-    def record_batch(self, run: str, record: BatchRecord) -> None:
-        """Keep a batch's counts; a repeat of the batch replaces them."""
+    def record_batch(
+        self, run: str, record: BatchRecord, metrics: BatchMetrics | None = None
+    ) -> None:
+        """Keep a batch's counts and metrics; a repeat of the batch replaces them."""
         with self._connect() as connection:
             connection.execute("begin immediate")
             _count(connection, run, record)
@@ -253,6 +265,13 @@ class Registry:
                 (run, *astuple(record)),
             )
             _forget(connection, run)
+            if metrics is not None:
+                keep_metrics(connection, run, metrics)
+
+    def metrics(self, run: str, last: int | None = None) -> RunMetrics:
+        """What is kept of a run's metrics; only of its ``last`` batches, if that is given."""
+        with self._connect() as connection:
+            return read_metrics(connection, run, last)
 
     def newest_batch(self, run: str) -> tuple[int, int] | None:
         """The number and the frontier of the run's last batch; None before its first."""

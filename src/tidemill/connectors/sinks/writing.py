@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -16,12 +17,14 @@ from tidemill.connectors.sinks.contract import (
     ROW,
     Destination,
     FileDestination,
+    Opened,
     cut,
     result,
 )
 from tidemill.connectors.sinks.iceberg.credentials import Vending
 from tidemill.errors import errors_told
 from tidemill.iceberg.data_files import write_files
+from tidemill.planning.metrics.gathering import WRITE, TaskMeter
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
@@ -63,6 +66,31 @@ class Target(FileDestination):
             yield pickle.dumps(file), file.record_count
 
 
+@dataclass
+class _Part:
+    """A task's part of an output, and what it cost."""
+
+    opened: Opened
+    rows: int = 0
+    bytes: int = 0
+    seconds: float = 0.0
+
+    def take(self, rows: pa.Table) -> list[pa.RecordBatch]:
+        """Rows, as :meth:`Opened.take` gets them."""
+        self.rows, self.bytes = self.rows + rows.num_rows, self.bytes + rows.nbytes
+        return self._timed(self.opened.take(rows))
+
+    def finish(self) -> list[pa.RecordBatch]:
+        """Write everything."""
+        return self._timed(self.opened.finish())
+
+    def _timed(self, work: Iterator[pa.RecordBatch]) -> list[pa.RecordBatch]:
+        began = time.perf_counter()
+        told = list(work)
+        self.seconds += time.perf_counter() - began
+        return told
+
+
 @dataclass(frozen=True)
 class BatchWriter:
     """What ``mapInArrow`` runs over a batch's output: rows in, what was written out.
@@ -72,6 +100,7 @@ class BatchWriter:
     """
 
     targets: Mapping[str, Destination]
+    meter: TaskMeter | None = None  # with which its tasks tell what they did
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Executor: write one task's rows."""
@@ -79,16 +108,19 @@ class BatchWriter:
             yield from self._write(batches)
 
     def _write(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        opened = {name: target.open(name) for name, target in self.targets.items()}
+        parts = {name: _Part(target.open(name)) for name, target in self.targets.items()}
         for batch in batches:
             for name, rows in self._split(batch):
                 kept, suppressed = cut(rows, self.targets[name])
                 if suppressed:
                     yield result(name, None, 0, suppressed)
                 if kept.num_rows:
-                    yield from opened[name].take(kept)
-        for output in opened.values():
-            yield from output.finish()
+                    yield from parts[name].take(kept)
+        for name, part in parts.items():
+            yield from part.finish()
+            if self.meter is not None and part.rows:
+                figures = {"rows": part.rows, "bytes": part.bytes, "seconds": part.seconds}
+                self.meter.tell(WRITE, name, **figures)
 
     def _split(self, batch: pa.RecordBatch) -> Iterator[tuple[str, pa.Table]]:
         if OUTPUT not in batch.schema.names:

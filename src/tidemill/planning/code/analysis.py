@@ -37,6 +37,7 @@ from tidemill.planning.code.paths import (
 )
 from tidemill.planning.code.support import Supports
 from tidemill.planning.code.tree import Tree, build_tree
+from tidemill.planning.graph.nodes import Graph
 
 SEVERAL = "several"
 """The origin of a column that, below a union, comes from several times."""
@@ -76,6 +77,7 @@ class PipelineFacts(JsonValue):
     spare: int = 0  # µs by which Spark's watermark is held back, for folds before native operators
     intercepted: dict[str, tuple[Usage, ...]] = field(default_factory=dict)  # see `Examination`
     shares: bool = False  # whether its query may share shuffles, see `may_share_shuffles`
+    graph: Graph = field(default_factory=Graph)  # for people; no decision is taken by it
 
     @property
     def natives(self) -> tuple[str, ...]:
@@ -102,7 +104,9 @@ class OutputPlans:
     """One output of a pipeline as Spark sees it: analysed and optimised plan, schema as JSON.
 
     ``clocks`` are the texts in the plan that Spark replaces by the current time, such as ``now``;
-    ``rounded`` are the aggregates that add floating point numbers.
+    ``rounded`` are the aggregates that add floating point numbers. ``texts`` and ``lines`` are
+    Spark's text for every node of the analysed plan, from the top, and the line of the user's code
+    that made it, where it is known.
     """
 
     name: str
@@ -112,6 +116,8 @@ class OutputPlans:
     clocks: tuple[str, ...] = ()
     is_deterministic: bool = True
     rounded: tuple[str, ...] = ()
+    texts: tuple[str, ...] = ()
+    lines: tuple[str, ...] = ()
 
 
 def find_facts(

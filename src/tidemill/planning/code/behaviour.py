@@ -84,12 +84,26 @@ def plan_lines(
     that may be secret: a literal that contains one is not shown. ``clock`` says that the user has
     allowed the code to use the current time, so times are not compared.
     """
-    writer = _Writer(clock, tuple(value for value in hide if len(value) >= _SECRET))
+    writer = _Writer(clock, secrets_in(hide))
     words = iter(texts)
     return [
         behaviour_line(f"{output}: {'  ' * depth}{shown}", f"{output}: {depth} {whole}")
         for depth, shown, whole in writer.lines(plan, words)
     ]
+
+
+def secrets_in(values: Iterable[str]) -> tuple[str, ...]:
+    """The values that are long enough to be secrets."""
+    return tuple(value for value in values if len(value) >= _SECRET)
+
+
+def conceal(node: Tree, text: str, hidden: Iterable[str]) -> str:
+    """Spark's text for a node without the literals that contain a hidden value."""
+    for part in node.parts():
+        value = part.fields.get("value") if part.kind == "Literal" else None
+        if isinstance(value, str) and any(each in value for each in hidden):
+            text = text.replace(value, "…")
+    return text
 
 
 @dataclass
@@ -118,7 +132,7 @@ class _Writer:
             yield depth, f"table {table}", f"table {table}: {columns}"
             return
         spoken = self._spoken(plan, next(words))
-        yield depth, self._shown(plan, spoken), self._whole(plan, spoken)
+        yield depth, conceal(plan, spoken, self.hidden), self._whole(plan, spoken)
         for child in plan.children:
             yield from self.lines(child, words, depth + 1)
 
@@ -133,13 +147,6 @@ class _Writer:
             text = re.sub(whole, lambda found: found[0].replace("#", "\0"), text)
         text = re.sub(r"#(\d+)", lambda at: f"#{self._number(at[1])}", text)
         return text.replace("\0", "#")
-
-    def _shown(self, node: Tree, spoken: str) -> str:
-        for part in node.parts():
-            value = part.fields.get("value") if part.kind == "Literal" else None
-            if isinstance(value, str) and any(each in value for each in self.hidden):
-                spoken = spoken.replace(value, "…")
-        return spoken
 
     def _whole(self, node: Tree, spoken: str) -> str:
         """The text to compare: Spark's text lacks types, its JSON lacks options, so it has both."""

@@ -7,6 +7,8 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import repeat
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -17,16 +19,20 @@ from tidemill.pipeline import Pipeline
 from tidemill.planning.code.analysis import OutputPlans, PipelineFacts, find_facts
 from tidemill.planning.code.behaviour import (
     behaviour_line,
+    conceal,
     describe_difference,
     first_difference,
     plan_lines,
+    secrets_in,
 )
 from tidemill.planning.code.lineage import SOURCE_MARK
 from tidemill.planning.code.params import param_lines
 from tidemill.planning.code.tree import Tree, build_tree
+from tidemill.planning.graph.finding import find_graph
 from tidemill.reading.reference import table_frame
 from tidemill.rows.columns import pipeline_schema
-from tidemill.runtime.code.calls import find_calls
+from tidemill.runtime.code.authored import authoring
+from tidemill.runtime.code.calls import find_calls, own_file
 from tidemill.runtime.code.carried import carried_lines
 from tidemill.runtime.code.catalyst import (
     carried_functions,
@@ -86,32 +92,35 @@ def analyse(
             for source, schema in schemas.items()
         }
         frames |= {name: table_frame(spark, name, found) for name, found in (tables or {}).items()}
-        with building() as built, watching() as called:
+        with building() as built, watching() as called, authoring() as authored:
             examined = Examination(event_times, built.folds)
             outputs = call_pipeline(pipeline, frames, examined)
         seen = Seen() if seen is None else seen
         seen.add(called)
         plans = [_plans(spark, pipeline, name, frame) for name, frame in outputs.items()]
         facts = find_facts(plans, event_times, built.folds)
-        lines, functions = list[str](), list[tuple[str, Any]]()
+        lines, functions, told = list[str](), list[tuple[str, Any]](), list[OutputPlans]()
         for plan in plans:
             analysed = outputs[plan.name]._jdf.queryExecution().analyzed()
             tree = build_tree(plan.analysed)
-            lines += _plan_lines(spark, plan, analysed, tree, seen)
+            texts = spoken_nodes(spark, analysed)
+            lines += _plan_lines(plan, texts, tree, seen)
             functions += carried_functions(analysed, tree)
+            shown = map(conceal, tree.walk(), texts, repeat(secrets_in(seen.values())))
+            written = authored.lines(spark, analysed, pipeline.sql)
+            told.append(replace(plan, texts=tuple(shown), lines=tuple(written)))
+        graph = find_graph(told, event_times, built.folds)
         if twice:
             _require_repeatable(pipeline, frames, plans, lines, seen)
     named = (f"interceptor {each.name}" for each in pipeline.interceptors)
-    told = (*param_lines(pipeline.params), *map(behaviour_line, named))
-    behaviour = (*told, *lines, *carried_lines(functions))
-    return replace(facts, behaviour=behaviour, intercepted=examined.usages)
+    params = (*param_lines(pipeline.params), *map(behaviour_line, named))
+    behaviour = (*params, *lines, *carried_lines(functions))
+    return replace(facts, behaviour=behaviour, intercepted=examined.usages, graph=graph)
 
 
-def _plan_lines(
-    spark: SparkSession, plan: OutputPlans, analysed: Any, tree: Tree, seen: Seen
-) -> list[str]:
-    words, is_clock = spoken_nodes(spark, analysed), bool(plan.clocks)
-    return list(plan_lines(plan.name, tree, words, seen.values(), clock=is_clock))
+def _plan_lines(plan: OutputPlans, texts: list[str], tree: Tree, seen: Seen) -> list[str]:
+    is_clock = bool(plan.clocks)
+    return list(plan_lines(plan.name, tree, texts, seen.values(), clock=is_clock))
 
 
 def _require_repeatable(
@@ -131,7 +140,8 @@ def _require_repeatable(
     for plan in plans:
         analysed = outputs[plan.name]._jdf.queryExecution().analyzed()
         tree = build_tree(json.loads(analysed.toJSON()))
-        again += _plan_lines(outputs[plan.name].sparkSession, plan, analysed, tree, seen)
+        texts = spoken_nodes(outputs[plan.name].sparkSession, analysed)
+        again += _plan_lines(plan, texts, tree, seen)
     difference = first_difference(lines, again)
     if difference is not None:
         called = (pipeline.function, *(each.function for each in pipeline.interceptors))

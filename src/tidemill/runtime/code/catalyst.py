@@ -54,7 +54,7 @@ def find_rounded(analysed: Any) -> tuple[str, ...]:
     """The aggregates of a plan whose last digits depend on the order of the rows, as SQL text."""
     expressions = (
         expression
-        for node in _walk(analysed)
+        for node in nodes_of(analysed)
         if node.nodeName() == "Aggregate"
         for expression in _items(node.expressions())
     )
@@ -79,7 +79,7 @@ def _rounds(function: Any) -> bool:
 
 def spoken_nodes(spark: SparkSession, analysed: Any) -> list[str]:
     """Spark's text for every node of a plan, from the top, with the rows of literal tables."""
-    return [f"{node.simpleString(_ALL)}{_literal_rows(spark, node)}" for node in _walk(analysed)]
+    return [f"{node.simpleString(_ALL)}{_literal_rows(spark, node)}" for node in nodes_of(analysed)]
 
 
 def _literal_rows(spark: SparkSession, node: Any) -> str:
@@ -103,11 +103,11 @@ def _literal_rows(spark: SparkSession, node: Any) -> str:
 def carried_functions(analysed: Any, plan: Tree) -> list[tuple[str, Any]]:
     """The Python functions that a plan sends to executors, unpickled, each with a description."""
     found = []
-    for node, told in zip(_walk(analysed), plan.walk(), strict=True):
+    for node, told in zip(nodes_of(analysed), plan.walk(), strict=True):
         if table_name(told) is None and any(
             p.kind.startswith("Python") for e in told.expressions() for p in e.walk()
         ):
-            parts = (part for each in _items(node.expressions()) for part in _walk(each))
+            parts = (part for each in _items(node.expressions()) for part in nodes_of(each))
             functions = (p for p in parts if p.getClass().getSimpleName().startswith("Python"))
             found += [(_words(str(part.name())), _unpickled(part.func())) for part in functions]
     return found
@@ -154,7 +154,7 @@ def _has_times(plan: Tree) -> bool:
 
 def _parsed(plan: Any) -> Iterator[str]:
     """The texts in SQL that the nodes and literals of a plan were parsed from."""
-    for node in _walk(plan):
+    for node in nodes_of(plan):
         yield from _origin(node, whole=True)
         for each in _items(node.expressions()):
             for leaf in _items(each.collectLeaves()):
@@ -171,10 +171,11 @@ def _origin(part: Any, *, whole: bool) -> Iterator[str]:
             yield text[origin.startIndex().get() : origin.stopIndex().get() + 1]
 
 
-def _walk(node: Any) -> Iterator[Any]:
+def nodes_of(node: Any) -> Iterator[Any]:
+    """A plan or an expression and all below it, from the top."""
     yield node
     for child in _items(node.children()):
-        yield from _walk(child)
+        yield from nodes_of(child)
 
 
 def _items(sequence: Any) -> list[Any]:

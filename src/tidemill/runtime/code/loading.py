@@ -95,7 +95,7 @@ def sql_text(base: Path, value: str) -> str:
 def _from_sql(
     loaded: LoadedConfig, config: PipelineConfig, name: str, where: str
 ) -> tuple[Pipeline, list[Argument]]:
-    text = sql_text(loaded.base, str(config.sql)).strip().rstrip(";")
+    text = sql_text(loaded.base, str(config.sql)).rstrip().rstrip(";")
     words = set(re.findall(r"[A-Za-z_][A-Za-z0-9_]*", text))
     streams = tuple(config.sources) or tuple(s for s in loaded.config.streams if s in words)
     if not streams:
@@ -115,7 +115,7 @@ def _from_sql(
     run.__name__ = name
     file = str(config.sql).strip() if str(config.sql).strip().endswith(".sql") else None
     read = [Argument(view, f"the view {view!r} of the SQL") for view in (*streams, *tables)]
-    return Pipeline(run, streams), [*read, *markers_of(text, file)]
+    return Pipeline(run, streams, sql=file or "sql"), [*read, *markers_of(text, file)]
 
 
 def fingerprint(loaded: LoadedConfig, name: str, facts: Iterable[str]) -> str:

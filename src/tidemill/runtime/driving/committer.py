@@ -22,6 +22,8 @@ from tidemill.folds.failures import read_failed, remove_failed
 from tidemill.folds.state import StateFiles
 from tidemill.pipeline import BatchCommit
 from tidemill.planning.manifest import Manifest
+from tidemill.planning.metrics.figures import BatchMetrics
+from tidemill.planning.metrics.gathering import TaskMeter
 from tidemill.planning.offsets import BatchOffsets, Offset
 from tidemill.reading.route import Route
 from tidemill.reading.sidefile import Counts, read_side_files, remove_side_files
@@ -32,6 +34,7 @@ from tidemill.runfolder.offset_log import entry_path, oldest_entry, read_batch
 from tidemill.runfolder.retrying import broken_off
 from tidemill.runtime.driving.beside import Breaker
 from tidemill.runtime.driving.callbacks import AFTER, BEFORE, Callbacks
+from tidemill.runtime.driving.measuring import BatchMeter
 from tidemill.runtime.driving.rewind import require_same
 from tidemill.runtime.registry import BatchRecord
 from tidemill.runtime.starts.recovery import not_given_aside
@@ -88,9 +91,16 @@ class Committer:
         self.limit: Callable[[int, int, pa.Table], None] = lambda batch, read, failed: None
         self._positions: dict[tuple[str, str], int] = {}
         self.breaker = Breaker()
+        self.measure(None)
+
+    def measure(self, meter: TaskMeter | None) -> None:
+        """Gather from now on what tasks tell with this meter."""
+        self._tasks, self._meter = meter, BatchMeter(meter)
+        self.metrics: BatchMetrics | None = None  # of the batch that was committed last
 
     def commit(self, frame: DataFrame, batch: int) -> BatchRecord:
         """Run the batch and commit it everywhere. Every table is checked on its own."""
+        self._meter.begin()
         began = time.monotonic()
         now = read_batch(self.folder.checkpoint, batch)
         before = read_batch(self.folder.checkpoint, batch - 1) if batch else None
@@ -99,7 +109,8 @@ class Committer:
         require_same(self.folder, batch, now)
         if not all(sink.keeps_stamps for sink in self.sinks.values()):
             self.before_commit(now)  # what is written to a topic is seen at once
-        written = self._write(frame, batch)
+        with self._meter.job(frame.sparkSession):
+            written = self._write(frame, batch)
         taken = slices_taken(self._routes, before, now)
         counts, aside, sides = self._side(taken)
         failed = self._failed(batch)
@@ -120,7 +131,7 @@ class Committer:
             remove_side_files(self.folder.side, piece.source, start, end)
         remove_failed(self.folder.failed, self.manifest.code.catching, batch)
         self._forget(batch)
-        return BatchRecord(
+        record = BatchRecord(
             batch=batch,
             frontier=min(now.slowest().values()),
             watermark=now.watermark,
@@ -133,6 +144,8 @@ class Committer:
             clock=counts.clock,
             failed=len(failed),
         )
+        self.metrics = self._meter.metrics(frame.sparkSession, record, sides, written.files)
+        return record
 
     def _commit_all(
         self,
@@ -229,7 +242,7 @@ class Committer:
         if shapes:
             frame = arrange(frame, shapes, self.manifest.resources.shuffles)
         targets = {name: sink.destination(batch) for name, sink in self.sinks.items()}
-        return frame.mapInArrow(BatchWriter(targets), RESULT_DDL)
+        return frame.mapInArrow(BatchWriter(targets, self._tasks), RESULT_DDL)
 
     def _side(
         self, taken: Iterable[TakenSlice]

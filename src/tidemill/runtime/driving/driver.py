@@ -145,7 +145,7 @@ class Driver:
 
     def _take(self, frame: DataFrame, batch: int) -> None:
         record = self.committer.commit(frame, batch)
-        self.registry.record_batch(self.manifest.run, record)
+        self.registry.record_batch(self.manifest.run, record, self.committer.metrics)
         self._throttle.count(batch, record.on_time + record.late + record.dead)
         self._frontier = record.frontier
         try:

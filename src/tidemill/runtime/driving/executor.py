@@ -37,6 +37,7 @@ from tidemill.runtime.driving.driver import Driver
 from tidemill.runtime.driving.frames import Work, build_frame
 from tidemill.runtime.driving.growth import GrowthWatch
 from tidemill.runtime.driving.logwatch import LogWatch
+from tidemill.runtime.driving.measuring import task_meter
 from tidemill.runtime.driving.readwatch import ReadWatch
 from tidemill.runtime.driving.seam import SeamWatch
 from tidemill.runtime.driving.supervisor import STOPPING, on_signals
@@ -237,9 +238,11 @@ def _drive(
         for place, sink in places.items():
             sink.prepare(stamps.get(place))
         targets = {name: sink.destination() for name, sink in sinks.items()}
+        work = replace(work, meter=task_meter(spark))
         frame = build_frame(work, spark, archives, targets, pipeline)
         kind = Committer if manifest.code.is_there else ArchiveCommitter
         committer = kind(manifest, work.folder, sinks, sides, slicings)
+        committer.measure(work.meter)
         committer.before_commit = handover.before_commit
         if pipeline is not None:
             committer.callbacks = Callbacks(pipeline.callbacks, work.folder)

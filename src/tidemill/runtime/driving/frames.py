@@ -21,6 +21,7 @@ from tidemill.iceberg.catalog import NAME
 from tidemill.pipeline import Pipeline
 from tidemill.planning.code.chains import FoldPin
 from tidemill.planning.manifest import Manifest
+from tidemill.planning.metrics.gathering import TaskMeter
 from tidemill.reading.marks import marked_stream, transformed_stream
 from tidemill.reading.options import SourceOptions
 from tidemill.reading.reference import table_frame
@@ -41,6 +42,7 @@ class Work:
     loaded: LoadedConfig
     manifest: Manifest
     folder: RunFolder
+    meter: TaskMeter | None = None  # with which tasks tell what they did
 
     def options(self, source: str) -> SourceOptions:
         """The data source's options; the same ones make the driver's own readers."""
@@ -102,6 +104,7 @@ class Work:
                 pin.gives,
                 None if manifest.identity.origin.carried is None else self.folder.carried,
                 self._failed_place(pin) if pin.catches else None,
+                self.meter,
             )
             for name, pin in manifest.code.folds.items()
         }
@@ -141,7 +144,7 @@ def build_frame(
     for name in pipeline.tables:
         schema, rows = work.table(name)
         frames[name] = table_frame(spark, name, schema, rows, work.folder.files.root)
-    deliver = Delivery(BatchWriter(targets), RESULT_DDL)
+    deliver = Delivery(BatchWriter(targets, work.meter), RESULT_DDL)
     with building(work.places(), partial(work.read_packed, spark), deliver):
         delivers = any(fold.gives for fold in manifest.code.folds.values())
         outputs = call_pipeline(pipeline, frames, delivers=delivers)

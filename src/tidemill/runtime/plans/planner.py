@@ -59,7 +59,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class _Opened:
+class Opened:
     """The sources of a plan, opened for reading metadata."""
 
     pins: dict[str, SourcePin]
@@ -92,16 +92,16 @@ def make_plan(
     loop = find_loop(loaded.config.streams, config, streams, request.into)
     if loop is not None:
         raise PlanError(loop, where=f"pipeline {request.pipeline}", fix="write elsewhere")
-    steps = _steps(loaded, catalog, request, now)
+    steps = steps_of(loaded, catalog, request, now)
     joined = pipeline.tables if pipeline else known.tables if known else ()
     tables = open_tables(loaded, joined)
-    opened = _open_sources(loaded, steps, request, streams)
+    opened = open_sources(loaded, steps, request, streams)
     if known is None:
         steps.foresee(opened.pins, opened.readers)
-    facts = _facts(loaded, given, opened, known, spark, tables=tables, seen=seen, tell=tell)
+    facts = analysed_facts(loaded, given, opened, known, spark, tables=tables, seen=seen, tell=tell)
     if known is None or facts is not known.facts:
         # It was analysed, for seconds: a table may have expired the snapshot meanwhile.
-        opened = _open_sources(loaded, steps, request, streams)
+        opened = open_sources(loaded, steps, request, streams)
     find, find_inside = partial(find_uses, loaded, given), partial(find_interceptor, loaded, given)
     check_interceptors(request.pipeline, facts.intercepted, config.allow, find_inside)
     allowed = check_allowed(request.pipeline, facts.usages, config.allow, find)
@@ -166,7 +166,7 @@ def make_plan(
 
 
 def _differences(
-    opened: _Opened, pins: dict[str, SourcePin], read: tuple[int, int]
+    opened: Opened, pins: dict[str, SourcePin], read: tuple[int, int]
 ) -> Iterator[str]:
     """How the files of each source differ, in the columns that the pipeline uses."""
     for name, reader in opened.readers.items():
@@ -206,7 +206,7 @@ def code_fingerprint(loaded: LoadedConfig, name: str, given: GivenParams | None 
     return fingerprint(loaded, name, map(str, facts))
 
 
-def _steps(
+def steps_of(
     loaded: LoadedConfig, catalog: Catalog, request: RunRequest, now: datetime
 ) -> BackfillSteps:
     """The steps in which backfills and runs that go on live differ."""
@@ -217,9 +217,10 @@ def _steps(
     return LiveSteps(loaded, catalog, request, request.live, now)
 
 
-def _open_sources(
+def open_sources(
     loaded: LoadedConfig, steps: BackfillSteps, request: RunRequest, streams: tuple[str, ...]
-) -> _Opened:
+) -> Opened:
+    """The sources of a pipeline; only metadata is read."""
     pins, readers, columns = {}, {}, {}
     _check_filter_targets(request, streams)
     for source in streams:
@@ -230,7 +231,7 @@ def _open_sources(
         check_columns(pin, found, archive.region if archive else None)
         reader.verify()
         pins[source], readers[source], columns[source] = pin, reader, found
-    return _Opened(pins, readers, columns)
+    return Opened(pins, readers, columns)
 
 
 def _check_filter_targets(request: RunRequest, streams: tuple[str, ...]) -> None:
@@ -242,10 +243,10 @@ def _check_filter_targets(request: RunRequest, streams: tuple[str, ...]) -> None
             )
 
 
-def _facts(
+def analysed_facts(
     loaded: LoadedConfig,
     given: GivenParams,
-    opened: _Opened,
+    opened: Opened,
     known: KnownCode | None,
     spark: SparkSession | None,
     *,
