@@ -15,6 +15,8 @@ PREPARE = "tidemill_prepare:"
 """The functions of a fold's plan nodes have these prefixes, then the fold's name."""
 TABLE = "tidemill_table:"
 """The function of a reference table's plan node has this prefix, then the table's name."""
+PAIR = "tidemill_pair:"
+"""The function of the node that pairs rows with instances has this prefix, then its name."""
 
 _TIME_STRUCT = 4
 _DEEP = 200
@@ -40,6 +42,20 @@ def fold_input(node: Tree, name: str) -> Tree:
 def table_name(node: Tree) -> str | None:
     """The reference table that a plan node reads, if it is one."""
     return fold_name(node, TABLE)
+
+
+def pair_name(node: Tree) -> str | None:
+    """The pairing that a plan node does, if it is one."""
+    return fold_name(node, PAIR)
+
+
+def passed_on(node: Tree) -> Iterator[tuple[Tree, Tree]]:
+    """The columns that a pairing only passes on: what it gives out, and what it reads."""
+    below = {str(each.fields["name"]): each for each in output_of(node.children[0])}
+    for attribute in output_of(node):
+        name = str(attribute.fields["name"])
+        if name in below and attribute.expression_id is not None:
+            yield attribute, below[name]
 
 
 def window_size(expression: Tree) -> timedelta | None:
@@ -138,6 +154,8 @@ class Lineage:
             name = fold_name(node)
             if name is not None:
                 self._fold(node, name, folds[name])
+            elif pair_name(node) is not None:
+                self._pass_on(node)
             elif node.kind == "Expand":
                 self._expand(node)
             elif node.kind == "Union":
@@ -152,6 +170,11 @@ class Lineage:
                 self.folds[attribute.expression_id] = Origin("fold", fold=name, column=column)
             elif any(time.startswith(f"{column}.") for time in use.times):
                 self.structs[attribute.expression_id] = attribute, use
+
+    def _pass_on(self, node: Tree) -> None:
+        for attribute, below in passed_on(node):
+            if attribute.expression_id is not None:
+                self.definitions[attribute.expression_id] = below
 
     def _expand(self, node: Tree) -> None:
         """A sliding window: every projection computes the output's columns in the same way."""
