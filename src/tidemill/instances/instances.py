@@ -42,7 +42,7 @@ class Instances:
     rows: pa.Table | None = None  # of those that were made of rows
 
     @classmethod
-    def of(cls, rows: Any, *, id: str, start: str, end: str) -> Instances:
+    def of(cls, rows: Any, *, id: str, start: str, end: str) -> Instances:  # noqa: A002
         """Instances made of rows, for static DataFrames: in a notebook, in a test.
 
         ``rows`` are dictionaries, or a table of Arrow, pandas or Polars. ``id``, ``start`` and
@@ -140,7 +140,9 @@ class Pair:
                 fix="annotate an argument of the pipeline with Instances, and name their table in "
                 "instances: of the YAML",
             )
-        return built.register_pair(PairUse(own.argument, own.argument, own.id, self.on, pairing.time))
+        return built.register_pair(
+            PairUse(own.argument, own.argument, own.id, self.on, pairing.time)
+        )
 
     def _filtered(self, paired: DataFrame, where: str) -> DataFrame:
         from pyspark.errors import AnalysisException, ParseException

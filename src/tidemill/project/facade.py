@@ -46,8 +46,8 @@ class Project(Orders):
     def plan(
         self,
         pipeline: str,
-        start: When,
-        end: When,
+        start: When | None = None,
+        end: When | None = None,
         *,
         spark: SparkSession | None = None,
         **options: Any,
@@ -55,7 +55,8 @@ class Project(Orders):
         """The dry run: what a backfill of ``[start, end)`` would read, in which slices.
 
         Options are the fields of :class:`RunRequest`; durations may be text. ``params`` are values
-        of the pipeline's parameters by name, before those of the YAML.
+        of the pipeline's parameters by name, before those of the YAML. ``instances`` are ids: then
+        the range may be left out, because an instance is always computed whole.
         """
         asked = request(pipeline, start, end, **options)
         return make_plan(self.loaded, asked, datetime.now(UTC), spark)
@@ -63,8 +64,8 @@ class Project(Orders):
     def backfill(
         self,
         pipeline: str,
-        start: When,
-        end: When,
+        start: When | None = None,
+        end: When | None = None,
         *,
         name: str | None = None,
         on_start: Callable[[Manifest], None] = lambda manifest: None,

@@ -13,9 +13,10 @@ from typing import Any
 
 from tidemill.errors import PlanError
 from tidemill.jsonvalue import JsonValue
-from tidemill.planning.code.chains import FoldFacts, FoldUse
+from tidemill.planning.code.chains import FoldFacts, FoldUse, PairUse
 from tidemill.planning.code.lineage import (
     FOLD,
+    PAIR,
     PREPARE,
     SOURCE_MARK,
     TABLE,
@@ -28,6 +29,7 @@ from tidemill.planning.code.lineage import (
     window_size,
 )
 from tidemill.planning.code.margin import Margin
+from tidemill.planning.code.paired import Paired, PairFault
 from tidemill.planning.code.paths import (
     STATEFUL,
     Paths,
@@ -75,6 +77,14 @@ class PipelineFacts(JsonValue):
     behaviour: tuple[str, ...] = ()  # what the code does, see `planning.code.behaviour`
     spare: int = 0  # µs by which Spark's watermark is held back, for folds before native operators
     shares: bool = False  # whether its query may share shuffles, see `may_share_shuffles`
+    pairs: tuple[PairUse, ...] = ()  # where rows are paired with instances
+    faults: tuple[PairFault, ...] = ()  # what instances cannot be given right with
+
+    @property
+    def is_scoped(self) -> bool:
+        """Whether no operator keeps anything of rows that are not paired with an instance yet."""
+        paired = all(fold.pin.instance for fold in self.folds)
+        return bool(self.pairs) and paired and not self.natives
 
     @property
     def natives(self) -> tuple[str, ...]:
@@ -117,13 +127,15 @@ def find_facts(
     outputs: Iterable[OutputPlans],
     event_times: dict[str, str],
     folds: Mapping[str, FoldUse] | None = None,
+    pairs: Mapping[str, PairUse] | None = None,
 ) -> PipelineFacts:
     """Read the plans of all outputs.
 
-    ``event_times`` names each source's event-time column; ``folds`` are those that registered
-    themselves while the pipeline was built.
+    ``event_times`` names each source's event-time column; ``folds`` and ``pairs`` are those that
+    registered themselves while the pipeline was built.
     """
-    outputs, folds = list(outputs), folds or {}
+    outputs, folds, pairs = list(outputs), folds or {}, pairs or {}
+    faults: dict[PairFault, None] = {}
     columns: dict[str, set[str]] = {source: {event_times[source]} for source in event_times}
     usages: dict[Usage, None] = {}
     stateful: dict[str, None] = {}
@@ -158,14 +170,17 @@ def find_facts(
         found_margins = _nearest(supports.margins(plan), supports.margins(whole))
         margins[output.name] = found_margins
         unplaced[output.name] = dict(_unplaced(output.schema, plan, lineage, found_margins))
+        paired = Paired(plan, folds, pairs)
+        faults |= dict.fromkeys(paired.faults)
         if folds:
             paths = Paths(plan, folds, lineage)
             spare = max(spare, paths.spare())
             for found in paths.folds(united=len(outputs) > 1):
                 before = chained.get(found.use.name, found)
                 reshuffle = before.pin.reshuffle or found.pin.reshuffle
+                key = paired.keys.get(found.use.name, "")
                 chained[found.use.name] = replace(
-                    found, pin=replace(found.pin, reshuffle=reshuffle)
+                    found, pin=replace(found.pin, reshuffle=reshuffle, instance=key)
                 )
     chained = {name: _alone(fold, read) for name, fold in chained.items()}
     if len(outputs) == 1 and plan.kind == "Project":
@@ -185,6 +200,8 @@ def find_facts(
         rounded=tuple(sorted({text for output in outputs for text in output.rounded})),
         spare=spare,
         shares=may_share_shuffles(optimised),
+        pairs=tuple(pairs.values()),
+        faults=tuple(faults),
     )
 
 
@@ -245,7 +262,7 @@ def _refuse_mixed_times(plan: Tree, lineage: Lineage) -> None:
 
 def _usages(plan: Tree) -> Iterator[Usage]:
     for node in plan.walk():
-        if any(fold_name(node, prefix) is not None for prefix in (FOLD, PREPARE, TABLE)):
+        if any(fold_name(node, prefix) is not None for prefix in (FOLD, PAIR, PREPARE, TABLE)):
             continue
         yield Usage("node", node.kind)
         for part in node.parts():

@@ -187,7 +187,9 @@ class Lineage:
         """A union's columns have the ids of its first side; note the columns of the other sides."""
         for first, *others in zip(*(output_of(child) for child in node.children), strict=False):
             if first.expression_id is not None:
-                self.peers.setdefault(first.expression_id, []).extend(others)
+                own = first.expression_id  # two sides of one frame may have the same columns
+                found = (other for other in others if other.expression_id != own)
+                self.peers.setdefault(own, []).extend(found)
 
     def below(self, node: Tree) -> "Lineage":
         """The lineage of a part of the plan, without the ids that a union above it reuses."""

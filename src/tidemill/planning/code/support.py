@@ -13,7 +13,14 @@ from functools import reduce
 from operator import or_
 
 from tidemill.planning.code.chains import FoldUse
-from tidemill.planning.code.lineage import fold_input, fold_name, output_of, pair_name, passed_on, source_of
+from tidemill.planning.code.lineage import (
+    fold_input,
+    fold_name,
+    output_of,
+    pair_name,
+    passed_on,
+    source_of,
+)
 from tidemill.planning.code.margin import Margin, Need
 from tidemill.planning.code.nearness import closed, compared
 from tidemill.planning.code.paths import STATEFUL, is_streaming_join

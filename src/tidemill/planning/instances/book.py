@@ -158,4 +158,5 @@ def _twice(count: int) -> str:
 
 
 def _changed(row: Instance, known: Instance) -> str:
-    return f"it was changed ({'; '.join(row.differences(known).values())}), and an instance never changes"
+    told = "; ".join(row.differences(known).values())
+    return f"it was changed ({told}), and an instance never changes"
