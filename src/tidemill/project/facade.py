@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from tidemill.archive.desk import ArchiveDesk
     from tidemill.review.desk import ReviewDesk
     from tidemill.review.gaps import GapReport
+    from tidemill.runtime.instances.desk import InstancesDesk
     from tidemill.runtime.starts.again import Retried
     from tidemill.runtime.starts.carrydesk import CarryDesk
     from tidemill.runtime.starts.starting import Starter
@@ -346,6 +347,20 @@ class Project(Orders):
         from tidemill.archive.desk import ArchiveDesk
 
         return ArchiveDesk(self.loaded, stream)
+
+    def instances(self, pipeline: str) -> InstancesDesk:
+        """The instances of a pipeline, to add, look at and withdraw."""
+        from tidemill.runtime.instances.desk import InstancesDesk
+        from tidemill.runtime.plans.planner import require_pipeline
+
+        require_pipeline(self.loaded, pipeline)
+        return InstancesDesk(self.loaded, self.registry, pipeline)
+
+    def instances_with(self, instance: str) -> InstancesDesk:
+        """The instances of the pipeline that has the one with this id."""
+        from tidemill.runtime.instances.desk import find_desk
+
+        return find_desk(self.loaded, self.registry, instance)
 
     @property
     def review(self) -> ReviewDesk:

@@ -187,9 +187,7 @@ class Lineage:
         """A union's columns have the ids of its first side; note the columns of the other sides."""
         for first, *others in zip(*(output_of(child) for child in node.children), strict=False):
             if first.expression_id is not None:
-                own = first.expression_id  # two sides of one frame may have the same columns
-                found = (other for other in others if other.expression_id != own)
-                self.peers.setdefault(own, []).extend(found)
+                self.peers.setdefault(first.expression_id, []).extend(others)
 
     def below(self, node: Tree) -> "Lineage":
         """The lineage of a part of the plan, without the ids that a union above it reuses."""
@@ -227,24 +225,32 @@ class Lineage:
                 if _UNKNOWN not in found[0] and any(_UNKNOWN in each for each in found[1:]):
                     yield str(columns[0].fields.get("name"))
 
-    def origins(self, expression: Tree, depth: int = 0) -> frozenset[Origin]:
-        """The origins of a column: one, or several below a union."""
+    def origins(
+        self, expression: Tree, depth: int = 0, united: frozenset[int] = frozenset()
+    ) -> frozenset[Origin]:
+        """The origins of a column: one, or several below a union.
+
+        ``united`` are the columns of unions that are followed already: where both sides of a union
+        come from one frame, a column of the other side leads to the first side's.
+        """
         if depth > _DEEP:
             return frozenset((_UNKNOWN,))
         found = expression.expression_id
         own: frozenset[Origin] = frozenset((_UNKNOWN,))
         if expression.kind in ("Alias", "KnownNullable"):
-            own = self.origins(expression.children[0], depth + 1)
+            own = self.origins(expression.children[0], depth + 1, united)
         elif expression.kind == "AttributeReference" and found in self.event_times:
             own = frozenset((Origin("event_time"),))
         elif expression.kind == "AttributeReference" and found in self.folds:
             own = frozenset((self.folds[found],))
         elif expression.kind == "AttributeReference" and found in self.definitions:
-            own = self.origins(self.definitions[found], depth + 1)
+            own = self.origins(self.definitions[found], depth + 1, united)
         elif expression.kind == "GetStructField":
             own = frozenset((self._field(expression),))
-        sides = self.peers.get(found, ()) if found is not None else ()
-        return own.union(*(self.origins(side, depth + 1) for side in sides))
+        if found is None or found in united or found not in self.peers:
+            return own
+        united |= {found}
+        return own.union(*(self.origins(side, depth + 1, united) for side in self.peers[found]))
 
     def _field(self, expression: Tree) -> Origin:
         """A window's bound, or the time of one of a fold's several outputs."""
