@@ -65,15 +65,10 @@ def test_the_first_instance_makes_the_table_and_the_next_ones_fit_it(project: Pr
         1,
     )
     first = add(project, "sf", "city=SF", "least=4.5", "rides=20", "night=true")
-    assert (
-        first.out.splitlines()
-        == [
-            "made the table ops.incentives (ref large_string, since timestamp[us, tz=UTC], until "
-            "timestamp[us, tz=UTC], city large_string, least double, rides int64, night bool)",
-            "added sf to ops.incentives",
-        ]
-        or "made the table ops.incentives (ref string" in first.out
-    ), first
+    made, added = first.out.splitlines()
+    assert made.startswith("made the table ops.incentives (ref ")
+    assert "least double, rides int64, night bool)" in made
+    assert added == "added sf to ops.incentives"
     second = add(project, "007", "city=12", "least=4")
     assert second.out.splitlines()[0] == "added 007 to ops.incentives", second
     assert "not given, so null: rides, night" in second.out
