@@ -128,6 +128,8 @@ def test_a_hundred_instances_in_one_backfill_are_each_what_it_is_alone(
     project, rows = made(tmp_path), trips()
     plan = project.plan("pipeline", T0 - 10 * HOUR, T0 + 90 * HOUR, spark=spark)
     told = plan.to_json()["instances"]
+    used = {"driver_id", "city", "vehicle", "rating", "fare", "event_ts"}
+    assert set(plan.pins["trips"].rows.columns) == used, "pairing itself needs no other column"
     assert told["count"] == 100 and told["broken"] == 0
     starts = [each["starts_at"] for each in incentives()]
     assert plan.output.start == min(starts)

@@ -91,7 +91,7 @@ class Index:
     def _stretches(self, group: Ints, moments: Ints) -> tuple[Ints, Ints, Ints]:
         """The instances that have rows, where the rows of each begin in the order, how many."""
         distinct, ranks = np.unique(moments, return_inverse=True)
-        width = len(distinct) + 1
+        width = len(distinct)
         line = group * width + ranks
         is_here = np.zeros(max(len(self._groups), 1), bool)
         is_here[group] = True

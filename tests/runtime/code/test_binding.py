@@ -258,11 +258,10 @@ def test_the_argument_annotated_with_instances_gets_them(tmp_path):
     [
         ("plays, offers: Instances", False, "gets instances, and the pipeline has none"),
         ("plays", True, "the pipeline has instances:, and no argument of its code gets them"),
-        ("plays, a: Instances, b: Instances", True, "the argument 'b' of shows() (binding_code.py:9)"
-         " gets instances, and so does 'a'"),
+        ("plays, a: Instances, b: Instances", True, "gets instances, and so does 'a'"),
         ("plays, limit: Instances", True, "has the name of a stream"),
     ],
-)  # fmt: skip
+)
 def test_instances_that_cannot_be_bound_are_refused(tmp_path, arguments, section, words):
     with pytest.raises(ConfigError) as refused:
         bound(with_instances(tmp_path, arguments, section))

@@ -23,6 +23,8 @@ from tidemill.planning.code.lineage import (
     Lineage,
     fold_name,
     output_of,
+    pair_name,
+    passed_on,
     source_of,
     time_struct,
     unwrap,
@@ -152,7 +154,7 @@ def find_facts(
         usages |= dict.fromkeys(_unseen(output))
         read.update(map(source_of, _leaves(plan)))
         stateful |= dict.fromkeys(_stateful(plan, folds))
-        for source, used in _used_columns(whole).items():
+        for source, used in _used_columns(whole, pairs).items():
             columns[source] |= used
         schemas[output.name] = output.schema
         lineage = Lineage(plan, event_times, folds)
@@ -333,21 +335,44 @@ def _window_kind(expression: Tree) -> str | None:
     return None
 
 
-def _used_columns(plan: Tree) -> dict[str, set[str]]:
+def _used_columns(plan: Tree, pairs: Mapping[str, PairUse]) -> dict[str, set[str]]:
     """The columns of each source that an optimised plan really refers to."""
     mentioned = {e.expression_id for e in output_of(plan)}
-    leaves: list[Tree] = []
-    for node in plan.walk():
-        if node.kind.startswith("StreamingRelation"):
-            leaves.append(node)
-        else:
-            mentioned |= {part.expression_id for part in node.parts()}
+    _mention(plan, mentioned, pairs)
     used: dict[str, set[str]] = {}
-    for leaf in leaves:
-        output = list(output_of(leaf))
+    for leaf in _leaves(plan):
         source = source_of(leaf)
         if source is not None:
-            names = {a.fields["name"] for a in output if a.expression_id in mentioned}
+            names = {a.fields["name"] for a in output_of(leaf) if a.expression_id in mentioned}
             names = {name for name in names if not name.startswith(SOURCE_MARK)}
             used[source] = used.get(source, set()) | names
     return used
+
+
+def _mention(
+    node: Tree, mentioned: set[int | None], pairs: Mapping[str, PairUse], *, passes: bool = False
+) -> None:
+    """Add the columns that a part of the plan refers to; ``mentioned`` has those from above it.
+
+    A pairing takes all columns of its rows, and passes them on: what counts is which of them are
+    referred to above it. ``passes`` says that a node stands right below one, and only chooses.
+    """
+    pairing = pair_name(node)
+    if pairing is not None:
+        own = {pairs[pairing].time, *pairs[pairing].on}
+        mentioned |= {
+            read.expression_id
+            for out, read in passed_on(node)
+            if out.expression_id in mentioned or out.fields["name"] in own
+        }
+    elif passes and node.kind in ("Filter", "Project"):
+        for expression in node.expressions():
+            is_choice = node.kind == "Project" and expression.expression_id is not None
+            if not is_choice or expression.expression_id in mentioned:
+                mentioned |= {part.expression_id for part in expression.walk()}
+    elif not node.kind.startswith("StreamingRelation"):
+        mentioned |= {part.expression_id for part in node.parts()}
+        mentioned |= {e.expression_id for e in output_of(node)} if passes else set()
+    below = pairing is not None or (passes and node.kind in ("Filter", "Project"))
+    for child in node.children:
+        _mention(child, mentioned, pairs, passes=below)
