@@ -178,6 +178,8 @@ def test_a_run_keeps_its_instances_and_new_ones_are_no_change_of_the_code(
     after = project.plan("pipeline", *span, spark=spark)
     assert after.facts.behaviour == before.facts.behaviour
     assert after.instances is not None and len(after.instances.broken) == 1
+    assert any(text.startswith("a row of ops.instances is no instance") for text in after.risks)
+    assert not any("no instance" in text for text in before.risks)
 
 
 def refused(project: Any, spark: SparkSession, **options: Any) -> str:

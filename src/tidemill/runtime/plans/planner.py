@@ -162,6 +162,7 @@ def make_plan(
         *expectation_risks(expect, config, request.live is None, settles),
         *(risk for name, sink in config.sinks.items() for risk in sink.risks(name)),
         *table_risks({name: table.pin for name, table in tables.items()}, request.live is not None),
+        *(() if paired is None else paired.risks),
         *sharing_risks(shared_sinks(loaded.config.pipelines, request.pipeline)),
         *zone_risks({name: (pin.times, opened.columns[name]) for name, pin in opened.pins.items()}),
     )
