@@ -56,6 +56,8 @@ class NamedFunction:
 class Pipeline:
     """A pipeline function with the streams and reference tables it reads, and its parameters.
 
+    ``instances`` is the argument that gets the pipeline's instances, if it has any.
+
     What ``@pipeline`` makes has all arguments in ``streams``: which of them are streams, tables or
     parameters is known when the function is loaded for a pipeline of the YAML.
 
@@ -72,6 +74,7 @@ class Pipeline:
     interceptors: tuple[NamedFunction, ...] = ()
     callbacks: Mapping[str, NamedFunction] = field(default_factory=dict)  # by key of the YAML
     sql: str | None = None  # of one that is SQL: the name of its text, as people are told
+    instances: str | None = None
 
     @property
     def name(self) -> str:

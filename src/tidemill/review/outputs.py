@@ -54,6 +54,14 @@ def open_outputs(
 ) -> list[ReviewedOutput]:
     """All outputs of a backfill; an error if one of them is not a shadow that can be published."""
     require_end(manifest)
+    if manifest.instances is not None:
+        raise RunError(
+            f"the run {manifest.run} has rows of {len(manifest.instances.ids)} instances: "
+            "production also has those of others, and a publish replaces a whole range of time",
+            fix="read the shadow, or delete the rows of these instances from production and copy "
+            "those of the shadow",
+            run=manifest.run,
+        )
     known = {each.output: each for each in read_compared(folder)}
     found = []
     for name, sink in open_sinks(SinkRun(loaded, catalog, manifest, folder.path)).items():
@@ -66,12 +74,6 @@ def open_outputs(
 
 def require_end(manifest: Manifest) -> None:
     """Refuse a live run: it has no shadow, whatever its state is."""
-    if not manifest.times.ends:
-        raise RunError(
-            f"the run {manifest.run} is live: it writes into its tables directly",
-            fix="publish a backfill: 'tidemill backfill PIPELINE --from … --to …' makes a shadow",
-            run=manifest.run,
-        )
 
 
 def whoami() -> str:

@@ -22,6 +22,7 @@ from tidemill.planning.judging.hourly import HourOfBatches
 from tidemill.planning.metrics.figures import BatchMetrics
 from tidemill.planning.metrics.hours import RunMetrics
 from tidemill.runtime.metricstore import keep_metrics, read_metrics
+from tidemill.types import to_micros
 
 _SCHEMA = """
 create table if not exists runs (
@@ -48,6 +49,9 @@ create table if not exists metrics (
 create table if not exists metric_hours (
   run text not null, hour integer not null, last integer not null, figures text not null,
   primary key (run, hour)
+);
+create table if not exists instances_withdrawn (
+  pipeline text not null, id text not null, at integer not null, primary key (pipeline, id)
 );
 """
 _COUNTED = ("on_time", "late", "dead", "out", "suppressed", "clock", "failed")
@@ -205,6 +209,20 @@ class Registry:
                     fix="start the same command again, or choose another --name",
                 )
             connection.execute("insert into names (name, run) values (?, ?)", (name, run))
+
+    def withdraw(self, pipeline: str, instance: str) -> None:
+        """Note that an instance of a pipeline goes on in no run. Twice is as once."""
+        self._execute(
+            "insert or ignore into instances_withdrawn (pipeline, id, at) values (?, ?, ?)",
+            pipeline,
+            instance,
+            to_micros(datetime.now(UTC)),
+        )
+
+    def withdrawn(self, pipeline: str) -> dict[str, int]:
+        """The ids of a pipeline's instances that were withdrawn, and when (µs)."""
+        found = "select id, at from instances_withdrawn where pipeline = ?"
+        return {str(row["id"]): int(row["at"]) for row in self._execute(found, pipeline)}
 
     def _execute(self, statement: str, *values: object) -> list[sqlite3.Row]:
         with self._connect() as connection:

@@ -63,6 +63,7 @@ class FoldPin(JsonValue):
     write them.
     ``sources``: those whose rows reach the fold; empty: not known.
     ``catches``: whether rows at which the user's code fails go to the dead table.
+    ``instance``: the key column that holds the id of an instance; empty: its rows are not paired.
     """
 
     behind: int = 0
@@ -72,6 +73,18 @@ class FoldPin(JsonValue):
     gives: bool = False
     sources: tuple[str, ...] = ()
     catches: bool = False
+    instance: str = ""
+
+
+@dataclass(frozen=True)
+class PairUse(JsonValue):
+    """One place at which a pipeline pairs rows with instances, as it registered itself."""
+
+    name: str
+    argument: str  # the pipeline's, which the instances have
+    id: str  # the column of the instance's id
+    on: tuple[str, ...]
+    time: str  # the column of the rows that the period holds
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from tidemill.errors import PlanError, TidemillError
 from tidemill.folds.building import building
+from tidemill.instances import Instances
 from tidemill.pipeline import Pipeline
 from tidemill.planning.code.analysis import OutputPlans, PipelineFacts, find_facts
 from tidemill.planning.code.behaviour import (
@@ -69,18 +70,19 @@ def analyse(
     metas: set[str],
     *,
     tables: Mapping[str, pa.Schema] | None = None,
+    instances: Instances | None = None,
     seen: Seen | None = None,
     twice: bool = False,
 ) -> PipelineFacts:
     """Call the pipeline on empty streams with the right columns, and read the plans it makes.
 
     ``metas`` are the sources whose ``_meta`` column the YAML asks for; ``tables`` are the reference
-    tables, of which only the columns are there. The files and variables that the code reads while
-    it is called are added to ``seen``. ``twice``: refuse code that builds another plan when it is
-    called again.
+    tables, and ``instances`` the pipeline's, of which only the columns are there. The files and
+    variables that the code reads while it is called are added to ``seen``. ``twice``: refuse code
+    that builds another plan when it is called again.
     """
     with _one_shuffle(spark), tempfile.TemporaryDirectory() as empty:
-        frames = {
+        frames: dict[str, Any] = {
             source: _stub(
                 spark.readStream.format("parquet").option("path", empty),
                 pipeline_schema(schema, event_times[source], source in metas).append(
@@ -92,13 +94,15 @@ def analyse(
             for source, schema in schemas.items()
         }
         frames |= {name: table_frame(spark, name, found) for name, found in (tables or {}).items()}
+        if pipeline.instances is not None:
+            frames[pipeline.instances] = instances
         with building() as built, watching() as called, authoring() as authored:
             examined = Examination(event_times, built.folds)
             outputs = call_pipeline(pipeline, frames, examined)
         seen = Seen() if seen is None else seen
         seen.add(called)
         plans = [_plans(spark, pipeline, name, frame) for name, frame in outputs.items()]
-        facts = find_facts(plans, event_times, built.folds)
+        facts = find_facts(plans, event_times, built.folds, built.pairs)
         lines, functions, told = list[str](), list[tuple[str, Any]](), list[OutputPlans]()
         for plan in plans:
             analysed = outputs[plan.name]._jdf.queryExecution().analyzed()
@@ -125,7 +129,7 @@ def _plan_lines(plan: OutputPlans, texts: list[str], tree: Tree, seen: Seen) -> 
 
 def _require_repeatable(
     pipeline: Pipeline,
-    frames: dict[str, DataFrame],
+    frames: Mapping[str, Any],
     plans: list[OutputPlans],
     lines: list[str],
     seen: Seen,
@@ -172,19 +176,21 @@ def _one_shuffle(spark: SparkSession) -> Iterator[None]:
 
 def call_pipeline(
     pipeline: Pipeline,
-    frames: dict[str, DataFrame],
+    frames: Mapping[str, Any],
     look: Look = unlooked,
     *,
     delivers: bool = False,
 ) -> dict[str, DataFrame]:
     """The pipeline's outputs by name; a single DataFrame is the output called ``output``.
 
+    ``frames`` has what its arguments name: DataFrames, and its instances.
     Interceptors are called with every source before, and with every output after; ``look`` is told
     of each that changes something. ``delivers``: the output is what a fold's own tasks tell of the
     rows that they have written. Interceptors of the sink, which by the analysed plan add nothing,
     are then not called.
     """
-    given = {name: frames[name] for name in (*pipeline.streams, *pipeline.tables)}
+    own = () if pipeline.instances is None else (pipeline.instances,)
+    given = {name: frames[name] for name in (*pipeline.streams, *pipeline.tables, *own)}
     for name in pipeline.streams:
         given[name] = intercept(pipeline, SOURCE, name, given[name], look)
     outputs = _call_code(pipeline, given)
@@ -193,7 +199,7 @@ def call_pipeline(
     return {name: intercept(pipeline, SINK, name, frame, look) for name, frame in outputs.items()}
 
 
-def _call_code(pipeline: Pipeline, given: dict[str, DataFrame]) -> dict[str, DataFrame]:
+def _call_code(pipeline: Pipeline, given: Mapping[str, Any]) -> dict[str, DataFrame]:
     from pyspark.sql import DataFrame
 
     where = f"pipeline {pipeline.name}"

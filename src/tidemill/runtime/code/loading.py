@@ -15,7 +15,14 @@ from tidemill.config.loader import LoadedConfig
 from tidemill.config.pipeline import PipelineConfig
 from tidemill.errors import ConfigError, nearest
 from tidemill.pipeline import Pipeline, pipeline
-from tidemill.runtime.code.binding import Argument, GivenParams, arguments_of, bind, markers_of
+from tidemill.runtime.code.binding import (
+    Argument,
+    GivenParams,
+    arguments_of,
+    bind,
+    find_instances,
+    markers_of,
+)
 from tidemill.runtime.code.functions import find_callbacks, find_interceptors
 from tidemill.runtime.code.importing import begin_imports, import_own
 
@@ -35,6 +42,8 @@ def load_pipeline(loaded: LoadedConfig, name: str, given: GivenParams | None = N
         arguments = arguments_of(found.function, loaded.base)
     tables = dict.fromkeys(loaded.config.tables, "table")
     known = tables | dict.fromkeys([*loaded.config.streams, *config.sources], "stream")
+    paired = find_instances(arguments, known, config.instances is not None, where)
+    arguments = [each for each in arguments if each.name != paired]
     read, params = bind(arguments, known, given or GivenParams(loaded, name))
     streams = tuple(each for each in read if known[each] == "stream")
     if not streams:
@@ -50,6 +59,7 @@ def load_pipeline(loaded: LoadedConfig, name: str, given: GivenParams | None = N
         read_from={each: config.source(each).stream or each for each in streams},
         interceptors=find_interceptors(loaded, name),
         callbacks=find_callbacks(loaded, name),
+        instances=paired,
     )
     unused = set(config.sources) - set(found.streams)
     if unused:

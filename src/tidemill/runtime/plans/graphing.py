@@ -12,7 +12,9 @@ from tidemill.runtime.code.binding import GivenParams
 from tidemill.runtime.code.cache import recall
 from tidemill.runtime.code.loading import load_pipeline
 from tidemill.runtime.code.lookout import watching
+from tidemill.runtime.instances.opening import open_instances
 from tidemill.runtime.plans.planner import (
+    Beside,
     Opened,
     analysed_facts,
     code_fingerprint,
@@ -27,6 +29,7 @@ from tidemill.types import TimeRange, show_duration
 if TYPE_CHECKING:
     from datetime import datetime
 
+    from pyiceberg.catalog import Catalog
     from pyspark.sql import SparkSession
 
     from tidemill.config.loader import LoadedConfig
@@ -52,15 +55,21 @@ def make_graph(
         found = None if known else load_pipeline(loaded, pipeline, given)
     streams = found.streams if found else known.streams if known else ()
     joined = found.tables if found else known.tables if known else ()
-    opened = _opened(loaded, pipeline, streams, now)
+    catalog = open_metadata(loaded)
+    opened = _opened(loaded, catalog, pipeline, streams, now)
     tables = open_tables(loaded, joined)
-    facts = analysed_facts(loaded, given, opened, known, spark, tables=tables, seen=seen, tell=tell)
+    argument = found.instances if found else known.instances if known else None
+    own = None if argument is None else open_instances(loaded, pipeline, catalog, argument)
+    beside = Beside(tables, own)
+    facts = analysed_facts(loaded, given, opened, known, spark, beside=beside, seen=seen, tell=tell)
     return facts.graph.told(dict(_settings(loaded, pipeline, opened)))
 
 
-def _opened(loaded: LoadedConfig, pipeline: str, streams: tuple[str, ...], now: datetime) -> Opened:
+def _opened(
+    loaded: LoadedConfig, catalog: Catalog, pipeline: str, streams: tuple[str, ...], now: datetime
+) -> Opened:
     """The sources, each in the way in which a run would open it: history first if there is any."""
-    catalog, span = open_metadata(loaded), TimeRange(now - _DAY, now)
+    span = TimeRange(now - _DAY, now)
     opened = Opened({}, {}, {})
     for source in streams:
         settings = loaded.config.pipelines[pipeline].source(source)
