@@ -68,6 +68,9 @@ def test_state_that_fits_is_carried(spark, tmp_path):
         [row for row in whole if row["end"] <= watermark(both)],
         "begun with the file, and upgraded",
     )
+    meadow.project.cancel(copy.run)
+    with pytest.raises(PlanError, match=f"{copy.run} has written into marts.copy beyond the end"):
+        meadow.project.prepare_run("pipeline", spark=spark, state=str(file), into="marts.copy")
     meadow.write(WIDER)
     with pytest.raises(PlanError, match=r"windows: its panes is .*'every': 3000000"):
         meadow.project.prepare_run("pipeline", spark=spark, state=str(file), into="marts.other")

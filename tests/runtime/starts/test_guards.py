@@ -12,15 +12,18 @@ import pytest
 from tests.bad_input.shop import FROM, SCHEMA, T0, TO, YAML, Shop, events, table
 from tests.manifests import change
 from tidemill.archive.progress import ArchiveProgress, to_summary
+from tidemill.connectors.sinks.contract import SinkRun
 from tidemill.connectors.sinks.iceberg.table import count_rows
 from tidemill.connectors.sinks.iceberg.tables import ensure_table
 from tidemill.connectors.sinks.stamp import BatchStamp
 from tidemill.errors import ConfigError, PlanError
+from tidemill.planning.carrying import SourcePoint, StatePoint
 from tidemill.planning.plan import RunPlan
 from tidemill.rows.verdict import SIDE_SCHEMA
 from tidemill.runfolder.folder import RunFolder
 from tidemill.runtime.registry import RunState
-from tidemill.runtime.starts.guards import require_only_live_run
+from tidemill.runtime.starts.guards import require_not_beyond, require_only_live_run
+from tidemill.types import FOREVER_MICROS
 
 OUT = pa.schema(
     [("t", pa.timestamp("us", "UTC")), ("key", pa.int64()), ("n", pa.int64()), ("s", pa.int64())]
@@ -162,6 +165,38 @@ def test_a_live_run_after_one_that_is_over(shop, state):
     first = project.prepare(project.plan_run("sums")).run
     project.registry.set_state(first, state)
     assert project.prepare(project.plan_run("sums"))
+
+
+def test_state_beyond_whose_end_a_table_has_rows(shop):
+    """The run went on after the export, or somebody began with the same file before."""
+    project, runs = shop.project, []
+    for _ in range(2):
+        runs.append(project.prepare(project.plan_run("sums")))
+        project.registry.set_state(runs[-1].run, RunState.CANCELLED)
+    backfill = project.prepare(project.plan("sums", FROM, TO, into="marts.sums")).run
+    table = ensure_table(shop.catalog, "marts.sums", OUT, None, "none")
+    folder = RunFolder.of(project.loaded.home, runs[1].run).path
+    run = SinkRun(project.loaded, shop.catalog, runs[1], folder)
+
+    def stamped(writer, frontier):
+        stamp = BatchStamp(writer, 9, {"plays": frontier}, 0)
+        with shop.catalog.load_table("marts.sums").transaction() as change:
+            change.set_properties(stamp.as_property())
+
+    def ending(frontier):
+        source = SourcePoint("plays", frontier, None, None, "event_ts", 0)
+        return StatePoint(runs[0].run, "sums", 8, 0, {"plays": source})
+
+    assert table is not None
+    stamped(runs[0].run, 500)
+    stamped(backfill, FOREVER_MICROS - 1)
+    require_not_beyond(run, ending(500))
+    with pytest.raises(PlanError, match=f"{runs[0].run} has written into marts.sums beyond") as no:
+        require_not_beyond(run, ending(499))
+    assert "--append writes beside them" in no.value.fix
+    stamped("20260101_000000_aaaa", 501)  # of a run that was forgotten
+    with pytest.raises(PlanError, match="20260101_000000_aaaa has written into"):
+        require_not_beyond(run, ending(500))
 
 
 def test_a_live_run_that_has_lost_its_folder_is_not_passed_over(shop):

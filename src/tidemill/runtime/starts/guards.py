@@ -14,11 +14,12 @@ from pathlib import Path
 from tidemill.connectors.sinks.contract import Sink, SinkRun, open_places
 from tidemill.connectors.sinks.iceberg.table import require_outside
 from tidemill.errors import PlanError, RunError
+from tidemill.planning.carrying import StatePoint
 from tidemill.planning.manifest import Manifest
 from tidemill.planning.plan import Beginning, RunRequest
 from tidemill.runtime.registry import OVER, RunRecord, RunState, open_registry
 from tidemill.runtime.starts.naming import REPEATABLE, find_manifest
-from tidemill.types import TimeRange, from_micros, show_instant
+from tidemill.types import FOREVER_MICROS, TimeRange, from_micros, show_instant
 
 _SHOWN = 3
 
@@ -139,6 +140,33 @@ def require_only_live_run(manifest: Manifest, home: Path, besides: str | None = 
                 f"{record.run}' ends it for good, then start anew; --append runs both",
                 run=record.run,
             )
+
+
+def require_not_beyond(run: SinkRun, point: StatePoint) -> None:
+    """Refuse places with rows of what comes after the state's end: they would be there twice.
+
+    The run that the state is of went on after it was exported, or another one has begun with it.
+    """
+    home, pipelines = run.loaded.home, (point.pipeline, run.manifest.pipeline)
+    for pin in run.manifest.outputs.sinks.values():
+        sink = open_places(run)[pin.place]
+        for writer, last in sink.stamps().items() if sink.keeps_stamps else ():
+            manifest = find_manifest(home, writer)
+            if manifest is not None and (manifest.times.ends or manifest.pipeline not in pipelines):
+                continue
+            reached = last.stamp.frontiers
+            if any(
+                source.frontier < reached.get(name, 0) < FOREVER_MICROS
+                for name, source in point.sources.items()
+            ):
+                raise PlanError(
+                    f"the run {writer} has written into {pin.place} beyond the end of the state: "
+                    "the run would write the same rows again",
+                    where=f"table {pin.place}",
+                    fix="export the state again after the run's end; or write elsewhere, --into "
+                    "TABLE; --append writes beside them all the same",
+                    run=writer,
+                )
 
 
 def _require_never_begun(record: RunRecord) -> None:

@@ -38,6 +38,7 @@ from tidemill.runtime.starts.guards import (
     not_written,
     one_start_at_a_time,
     require_live,
+    require_not_beyond,
     require_only_live_run,
     require_place,
 )
@@ -85,8 +86,11 @@ class Starter:
         with one_start_at_a_time(self.loaded.home):
             if plan.request.yield_to is not None:
                 require_live(self.loaded.home, plan.request.yield_to)
-            require_place(self._sink_run(made, open_catalog(self.loaded)), plan.request)
+            run = self._sink_run(made, open_catalog(self.loaded))
+            require_place(run, plan.request)
             if carried is not None:
+                if not plan.request.append:
+                    require_not_beyond(run, carried.file.point())
                 carried.write(made)
             write_run(self.loaded, made)
         return made
