@@ -13,6 +13,7 @@ import yaml
 
 from tests.laws.stopping import run_until
 from tests.live.meadow import Meadow, since
+from tests.sending import sent_by_value
 from tidemill import fold, process, udf
 from tidemill.errors import RunError
 from tidemill.folds import Processor
@@ -228,7 +229,11 @@ def pipeline(plays):
 
 
 def test_a_live_run_has_the_dead_rows_of_a_backfill(spark: SparkSession, tmp_path: Path) -> None:
-    meadow = Meadow(tmp_path, LIVE, 5, time="at")
+    with sent_by_value():
+        _live_and_back(Meadow(tmp_path, LIVE, 5, time="at"), spark)
+
+
+def _live_and_back(meadow: Meadow, spark: SparkSession) -> None:
     meadow.write(LIVE, on_error="dead", max_dead="50%")
     start, caught_up = meadow.born - timedelta(minutes=10), Until(caught_up=True)
     live = meadow.project.run("pipeline", start, until=caught_up, spark=spark)

@@ -114,6 +114,7 @@ def cli() -> None:
       tidemill gaps PIPELINE …      which times production misses; backfill --gaps fills them
       tidemill compare RUN          how a backfill differs from production, and why
       tidemill late PIPELINE        which rows came late, and which lateness would do
+      tidemill dead show PIPELINE   which rows could not be used, and where the code failed
       tidemill publish RUN          put a backfill's rows in the place of production's
       tidemill revert RUN           put production's rows back
       tidemill shadows              the shadow tables of backfills

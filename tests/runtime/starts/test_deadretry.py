@@ -11,12 +11,14 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
+from tests.sending import sent_by_value
 from tidemill.cli.main import cli
 from tidemill.errors import PlanError, RunError
 from tidemill.project import Project, load
 from tidemill.testing import MemoryLog, assert_same_rows, collect, make_project
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from pyspark.sql import SparkSession
@@ -99,8 +101,9 @@ class Shop:
 
 
 @pytest.fixture
-def shop(tmp_path: Path, spark: SparkSession) -> Shop:
-    return Shop(tmp_path, spark)
+def shop(tmp_path: Path, spark: SparkSession) -> Iterator[Shop]:
+    with sent_by_value():
+        yield Shop(tmp_path, spark)
 
 
 def numbers(project: Project, run: RunResult) -> list[dict[str, Any]]:

@@ -201,6 +201,10 @@ def _read(
     rows = 0
     for batch in _batches(run, names):
         frame = pl.DataFrame(pl.from_arrow(pa.Table.from_batches([batch.cast(SIDE_SCHEMA)])))
+        if dead:  # of a row at which the code failed, its ingest time may not be known
+            frame = frame.with_columns(
+                pl.coalesce("ingest_time", "event_time").alias("ingest_time")
+            )
         time = pl.col("ingest_time") if dead else pl.coalesce("event_time", "ingest_time")
         frame = frame.with_columns(time.dt.epoch("us").alias(TIME))
         if window is not None:

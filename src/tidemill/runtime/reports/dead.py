@@ -115,7 +115,7 @@ def dead_batches(loaded: LoadedConfig, manifest: Manifest) -> Iterator[pa.Table]
     run = SinkRun(loaded, open_catalog(loaded), manifest, folder)
     table = SideTable(run, manifest.outputs.dead_table)
     view = table.view()
-    known = [] if view is None else [n for n in DEAD_SCHEMA.names if n in view.schema.names]
+    known = [] if view is None else [n for n in DEAD_SCHEMA.names if n in view.columns.names]
     for batch in table.scan(known, None):
         columns = {name: batch.column(name).cast(DEAD_SCHEMA.field(name).type) for name in known}
         yield pa.Table.from_batches([batch_of(DEAD_SCHEMA, batch.num_rows, columns)])
