@@ -35,7 +35,7 @@ def is_silent(node: Tree, text: str, line: str) -> bool:
         return True
     if node.kind == "Project":
         is_choice = all(map(_is_renamed_to_itself, node.expressions()))
-        is_ours = not line or (is_choice and _is_above_fold(node))
+        is_ours = not line or (is_choice and _completes(node))
         return is_ours if text else is_choice
     return node.kind == "Filter" and not line and rest("Filter", text).startswith("isnotnull(")
 
@@ -48,11 +48,11 @@ def _is_renamed_to_itself(column: Tree) -> bool:
     return column.kind == "AttributeReference"
 
 
-def _is_above_fold(node: Tree) -> bool:
-    """Whether a fold gives back its times with this choice of columns."""
+def _completes(node: Tree) -> bool:
+    """Whether a fold, a join by names or an explode ends with this choice of columns."""
     below = node.children[0]
     below = below.children[0] if below.kind == "RepartitionByExpression" else below
-    return fold_name(below) is not None
+    return fold_name(below) is not None or below.kind in ("Join", "Generate")
 
 
 def row_step(node: Tree, text: str, line: str) -> Step:
