@@ -86,6 +86,7 @@ def lent(spark: "SparkSession") -> Iterator[None]:
     """Commands in this process use the shared session instead of one they start and stop."""
     from tidemill.runtime.code.cache import forget, recall
     from tidemill.runtime.driving.executor import execute
+    from tidemill.runtime.plans.graphing import make_graph
     from tidemill.runtime.plans.planner import code_fingerprint, make_plan
 
     def planned(loaded: Any, request: Any, now: Any, *_: Any) -> "RunPlan":
@@ -99,6 +100,10 @@ def lent(spark: "SparkSession") -> Iterator[None]:
     with (
         mock.patch("tidemill.project.facade.make_plan", planned),
         mock.patch("tidemill.runtime.starts.starting.make_plan", planned),
+        mock.patch(
+            "tidemill.runtime.plans.graphing.make_graph",
+            lambda *given, **named: make_graph(*given, **{**named, "spark": spark}),
+        ),
         mock.patch(
             "tidemill.runtime.driving.executor.execute",
             lambda *given, goal, **_: execute(*given, spark=spark, goal=goal),

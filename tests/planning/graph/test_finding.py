@@ -5,6 +5,7 @@ from datetime import timedelta
 import pytest
 
 from tests.planning.code.plans import plans_of
+from tests.planning.graph.plans import graph_of
 from tidemill.planning.graph.finding import find_graph
 from tidemill.planning.graph.lanes import draw
 
@@ -88,3 +89,55 @@ def test_every_node_is_behind_its_inputs_and_the_last_is_the_output(name):
     assert found.nodes[-1].kind == "output"
     assert len(set(names)) == len(names)
     assert draw(found)
+
+
+def test_a_fold_hides_its_shuffle_and_its_union_and_knows_its_inputs():
+    found = graph_of("chain")
+    assert shape(found) == {
+        "plays": ("source", ()),
+        "filter_select": ("rows", ("plays",)),
+        "clicks": ("source", ()),
+        "select": ("rows", ("clicks",)),
+        "attribute": ("attribute", ("filter_select", "select")),
+        "filter": ("rows", ("attribute",)),
+        "window": ("window", ("filter",)),
+        "select_2": ("rows", ("window",)),
+        "output": ("output", ("select_2",)),
+    }
+    assert found.node("filter_select").details == ("filter v > 3", "select w = v * 2")
+    assert found.node("window").details == ("window of 10min", "n = count(1)", "s = sum(w)")
+    assert found.node("attribute").keys == ("k",)
+    assert found.node("attribute").reach.lookback == timedelta(minutes=30)
+
+
+def test_folds_in_a_chain_follow_each_other():
+    found = graph_of("folds")
+    assert [node.name for node in found.nodes] == ["plays", "sessions", "windows", "output"]
+    assert found.node("sessions").reach.lookback is None  # no max_length
+    assert "goes by session_end" in found.node("windows").details
+    assert found.node("windows").times["window_start"] == "fold:windows:window_start"
+
+
+def test_two_streams_in_three_outputs():
+    found = graph_of("several")
+    assert shape(found)["union"] == ("union", ("select", "select_2"))
+    assert shape(found)["join"] == ("join", ("filter", "filter"))
+    assert shape(found)["rows"] == ("output", ("filter_2",))
+    assert shape(found)["dropDuplicates"] == ("dropDuplicates", ("select",))
+    assert [node.kind for node in found.nodes].count("source") == 2
+
+
+def test_a_reference_table_is_a_step():
+    found = graph_of("joined")
+    assert [node.kind for node in found.nodes] == ["source", "rows", "output"]
+    details = found.nodes[1].details
+    assert details[0] == "join shows"
+    assert "explode(array(k, 1))" in details
+
+
+def test_sql_has_the_lines_of_its_text():
+    found = graph_of("sql")
+    assert [node.kind for node in found.nodes] == ["source", "rows", "window", "rows", "output"]
+    assert found.node("window").line == "sums.sql:8"
+    assert found.nodes[1].details == ("filter k > 1", "explode(array(1, 2))")
+    assert found.node("filter").details == ("filter n > 2",)

@@ -31,7 +31,7 @@ def draw(graph: Graph) -> list[str]:
         if drawn is None:
             lines.append(text.rstrip())
             continue
-        parts = [f"{text:{wide}}", f"{_head(drawn):{head}}", shorten(describe(drawn), _WIDEST)]
+        parts = [f"{text:{wide}}", f"{_head(drawn):{head}}", describe(drawn)]
         line = (" " * _GAP).join(parts).rstrip()
         lines.append(line + (f"  ({drawn.line})" if drawn.line else ""))
     return lines
@@ -45,12 +45,10 @@ def _head(node: Node) -> str:
 
 def describe(node: Node) -> str:
     """What a node does, on one line."""
-    parts = list(node.details)
-    if node.keys:
-        parts.insert(0, f"by {', '.join(node.keys)}")
-    if node.reach is not None:
-        parts.append(show_reach(node.reach))
-    return "; ".join(parts)
+    parts = [f"by {', '.join(node.keys)}" if node.keys else "", *node.details]
+    told = shorten("; ".join(part for part in parts if part), _WIDEST)
+    reach = "" if node.reach is None else show_reach(node.reach)
+    return "; ".join(part for part in (told, reach) if part)
 
 
 def show_reach(reach: Reach) -> str:

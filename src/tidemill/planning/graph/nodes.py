@@ -42,7 +42,10 @@ class Node(JsonValue):
         reach = found.pop("reach")
         if reach is not None:
             found |= {name: _seconds(length) for name, length in reach.items()}
-        return {**found, "line": self.line or None}
+        plain = {
+            key: list(each) if isinstance(each, tuple) else each for key, each in found.items()
+        }
+        return {**plain, "line": self.line or None}
 
 
 @dataclass(frozen=True)

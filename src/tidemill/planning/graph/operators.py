@@ -21,18 +21,19 @@ _SHOWN = 6
 _WINDOWS = ("window", "session_window")
 _TIMES = ("gap", "within", "empty_for", "every", "size")
 """Options of folds that are lengths of time, in microseconds."""
-_UNTOLD = ("class", "half")
+_TOLD = ("direction", "how", "pick", "keep", "n", "by", "column")
+"""Other options that are told."""
 
 
 def fold_node(use: FoldUse) -> Node:
     """One of our own operators."""
     shape = use.shape
-    details = [f"goes by {use.time}"]
+    details = [] if use.time.startswith("_") else [f"goes by {use.time}"]
     if shape is not None:
         details += _options(shape.options)
         details += [
             f"{name} = {each.function}({each.column or ''})"
-            for name, each in shape.aggregates.items()
+            for name, each in sorted(shape.aggregates.items())
         ]
     keys = () if shape is None else shape.keys
     return Node(use.name, use.kind, keys=keys, details=_some(details), reach=use.widest)
@@ -40,14 +41,14 @@ def fold_node(use: FoldUse) -> Node:
 
 def _options(options: Mapping[str, Any]) -> Iterator[str]:
     """The options of a fold as users give them, as far as they are plain values."""
-    for name, value in options.items():
-        if isinstance(value, dict):  # a grid of windows
+    for name, value in sorted(options.items()):
+        if name == "panes":  # a grid of windows
             yield from _options(value)
         elif name == "half" and value is not None:  # sessions are cut at multiples of it
             yield f"max_length {_length(2 * value)}"
         elif name in _TIMES and type(value) is int:
             yield f"{name} {_length(value)}"
-        elif name not in _UNTOLD and isinstance(value, int | str) and value not in ("", False):
+        elif name in _TOLD and value is not None:
             yield f"{name} {value}"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tidemill.planning.code.lineage import table_name, time_struct
+from tidemill.planning.code.lineage import fold_name, table_name, time_struct
 from tidemill.planning.code.tree import Tree
 from tidemill.planning.graph.wording import bracketed, named, plain, rest, shorten
 
@@ -34,9 +34,25 @@ def is_silent(node: Tree, text: str, line: str) -> bool:
     if node.kind in _SILENT:
         return True
     if node.kind == "Project":
-        is_choice = all(each.kind == "AttributeReference" for each in node.expressions())
-        return not line if text else is_choice
+        is_choice = all(map(_is_renamed_to_itself, node.expressions()))
+        is_ours = not line or (is_choice and _completes(node))
+        return is_ours if text else is_choice
     return node.kind == "Filter" and not line and rest("Filter", text).startswith("isnotnull(")
+
+
+def _is_renamed_to_itself(column: Tree) -> bool:
+    """A column as it is, perhaps with other metadata."""
+    names = [part.fields.get("name") for part in (column, *column.children)]
+    if column.kind == "Alias" and len(set(names)) == 1:
+        column = column.children[0]
+    return column.kind == "AttributeReference"
+
+
+def _completes(node: Tree) -> bool:
+    """Whether a fold, a join by names or an explode ends with this choice of columns."""
+    below = node.children[0]
+    below = below.children[0] if below.kind == "RepartitionByExpression" else below
+    return fold_name(below) is not None or below.kind in ("Join", "Generate")
 
 
 def row_step(node: Tree, text: str, line: str) -> Step:

@@ -41,14 +41,13 @@ def recall(home: Path, fingerprint: str) -> KnownCode | None:
     """The cached analysis of this code; None if there is none, or if the entry is damaged.
 
     An entry is also not used if something that the code reads (a module, a file, an environment
-    variable) has changed since, or if it does not tell the state of folds, or no graph.
+    variable) has changed since, or if it does not tell the state of folds.
     """
     try:
         known = load_json(KnownCode, _path(home, fingerprint).read_text("utf-8"))
     except (OSError, ValueError):
         return None
     is_whole = all(fold.use.shape is not None for fold in known.facts.folds)
-    is_whole = is_whole and bool(known.facts.graph.nodes)
     return known if is_whole and known.looked.is_unchanged() else None
 
 

@@ -51,6 +51,8 @@ def make_graph(
     require_pipeline(loaded, pipeline)
     given = GivenParams(loaded, pipeline, params)
     known = recall(loaded.home, code_fingerprint(loaded, pipeline, given))
+    if known is not None and not known.facts.graph.nodes:
+        known = None  # an earlier Tidemill has analysed it
     with watching() as seen:
         found = None if known else load_pipeline(loaded, pipeline, given)
     streams = found.streams if found else known.streams if known else ()
