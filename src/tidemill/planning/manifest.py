@@ -125,12 +125,21 @@ class CarriedState(JsonValue):
 
 
 @dataclass(frozen=True)
+class ParentRun(JsonValue):
+    """The live run for which this one catches up a cohort of instances, and meets it."""
+
+    run: str
+    cohort: int
+
+
+@dataclass(frozen=True)
 class Origin(JsonValue):
     """What a run begins with of another run; most begin with nothing."""
 
     recovers: str = ""  # the run, lost or upgraded, that this one goes on for
     upgrades: bool = False  # that run is whole, and goes on itself until this one commits
     carried: CarriedState | None = None
+    parent: ParentRun | None = None
 
 
 @dataclass(frozen=True)
