@@ -100,6 +100,7 @@ class Work:
                 pin.reads,
                 pin.gives,
                 None if manifest.identity.origin.carried is None else self.folder.carried,
+                None if manifest.times.ends else self.folder.files.root,
             )
             for name, pin in manifest.code.folds.items()
         }
