@@ -7,8 +7,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.folds import processors, test_attribute, test_custom, test_deduplicate, test_sessions
-from tests.folds import test_top_n, test_unique_counts
+from tests.folds import (
+    processors,
+    test_attribute,
+    test_custom,
+    test_deduplicate,
+    test_sessions,
+    test_top_n,
+    test_unique_counts,
+)
 from tests.folds import test_windows as test_windows_fold
 from tests.folds.law import LATENESS, TRIALS, cuts, logs, moment, run_fold
 from tests.folds.law import Cut as Whole
@@ -43,7 +50,8 @@ FOLDS = {
     **{made.__name__: (test_custom.fold(made), test_custom.SCHEMA, OWN)
        for made in test_custom.FOLDS},
 }  # fmt: skip
-machines = st.tuples(st.integers(1, 4), st.booleans())
+runs = st.tuples(cuts(200), st.tuples(st.integers(1, 4), st.booleans()))
+"""How a run is cut, and its buckets."""
 
 
 def feed(machine, rows, frontiers, low, schema):
@@ -59,17 +67,14 @@ def feed(machine, rows, frontiers, low, schema):
 
 @pytest.mark.parametrize("name", FOLDS)
 @settings(max_examples=8, deadline=None)
-@given(data=st.data(), meeting=st.integers(0, 200), mine=cuts(200), theirs=cuts(200),
-       after=cuts(), live=machines, child=machines)  # fmt: skip
-def test_two_runs_that_meet_give_what_one_run_gives(
-    name, data, meeting, mine, theirs, after, live, child
-):
+@given(data=st.data(), meeting=st.integers(0, 200), runs=st.tuples(runs, runs), after=cuts())
+def test_two_runs_that_meet_give_what_one_run_gives(name, data, meeting, runs, after):
     fold, schema, draw = FOLDS[name]
     rows = data.draw(draw)
     of_child = data.draw(st.sets(st.integers(0, TRIALS - 1)))
     expected, _ = run_fold(fold, rows, Whole((), 1, 0), schema)
     found, kept, was = [], [], {meeting - LATENESS}
-    for cut, shape, is_child in ((mine, live, False), (theirs, child, True)):
+    for is_child, (cut, shape) in enumerate(runs):
         own = [(at, each) for at, each in rows if (each["trial"] in of_child) == is_child]
         machine = Machine(fold, *shape)
         slices = [at for at in cut.frontiers if at < meeting]
@@ -77,7 +82,7 @@ def test_two_runs_that_meet_give_what_one_run_gives(
         kept += machine.kept()
         was.add(machine.was)
     assert was == {meeting - LATENESS}
-    machine = Machine(fold, *live, kept, meeting - LATENESS)
+    machine = Machine(fold, *runs[0][1], kept, meeting - LATENESS)
     slices = [at for at in after.frontiers if at > meeting]
     found += feed(machine, rows, [*slices, FOREVER_MICROS], meeting, schema)
     assert_same_rows(found, expected, "united and one")

@@ -25,7 +25,7 @@ class Meet:
     def __init__(self, home: Path) -> None:
         self.live = made(home / "live", history=False)
         self.child = made(home / "child", history=True, parent=ParentRun("live", 1))
-        self.cohort = Cohort(1, "child", ("i",), 0, "rows")
+        self.cohort = Cohort(1, "child", "instances", ("i",), 0, 1, "rows")
         self.runs = {"live": self.live, "child": self.child}
         self.look()
 

@@ -9,7 +9,7 @@ from tidemill.runfolder.cohorts import Cohort, Cohorts, Ending, Meeting, Outcome
 
 
 def cohort(number, child="c"):
-    return Cohort(number, child, ("a", "b"), start=5, rows="digest")
+    return Cohort(number, child, "instances", ("a", "b"), start=5, end=9, rows="digest")
 
 
 def test_a_meeting_is_open_until_it_has_an_outcome(tmp_path):

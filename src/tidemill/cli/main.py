@@ -14,7 +14,7 @@ from tidemill import __version__
 from tidemill.cli.archive import archive
 from tidemill.cli.compare import compare
 from tidemill.cli.control import rate, retry, wait
-from tidemill.cli.driving import backfill, plan, resume, run, stop
+from tidemill.cli.driving import backfill, catch_up, plan, resume, run, stop
 from tidemill.cli.forget import forget
 from tidemill.cli.gaps import gaps
 from tidemill.cli.looking import logs, show
@@ -116,7 +116,7 @@ def cli() -> None:
 
 for command in (
     *(init, doctor, schema, completion),
-    *(plan, backfill, run, resume, upgrade, gaps),
+    *(plan, backfill, run, resume, upgrade, gaps, catch_up),
     *(runs, status, stop, pause, cancel, rewind, forget),
     *(rate, wait, retry),
     *(compare, show, logs, late, state, archive),

@@ -13,8 +13,8 @@ from tidemill.folds.base import BoundFold, Passing
 from tidemill.folds.frames import empty, in_utc, sort_rows, to_arrow, to_polars
 from tidemill.folds.packing import BUCKET, PACKED, Pack, gathered, unpack
 from tidemill.folds.rebucketing import fitted
-from tidemill.folds.uniting import united
 from tidemill.folds.state import BEFORE, Label, StateFiles
+from tidemill.folds.uniting import united
 from tidemill.folds.watermark import FoldWatermark
 from tidemill.planning.code.lineage import FOLD, PREPARE
 from tidemill.runfolder.cohorts import Cohorts

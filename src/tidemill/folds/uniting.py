@@ -26,8 +26,8 @@ def united(
 ) -> pa.Table:
     """The state of one bucket with the rows that a child hands over to it. Executor.
 
-    ``label`` is that of ``state``; ``is_packed``: readers pack the fold's rows. Where both runs have
-    the same buckets a task reads one file of the child, else all of them.
+    ``label`` is that of ``state``; ``is_packed``: readers pack the fold's rows. Where both runs
+    have the same buckets a task reads one file of the child, else all of them.
     """
     files = StateFiles(union.state, union.child)
     is_alike = label.buckets == union.buckets and (label.operator in union.packed) == is_packed

@@ -280,6 +280,32 @@ class Manifest(JsonValue):
         is_own = self.times.ends and self.run in self.outputs.late_table
         return None if is_own else self.times.output
 
+    def as_child(self, parent: "Manifest", cohort: int) -> "Manifest":
+        """The manifest of a run that catches a cohort up for a live run, whose rows it writes.
+
+        It has all from the live run that decides what comes of a row: code, times of sources,
+        buckets. Late and dead rows of the stream are the live run's to tell, and pairing cuts the
+        output.
+        """
+        sources = {
+            name: replace(pin, times=parent.sources[name].times, rows=parent.sources[name].rows)
+            for name, pin in self.sources.items()
+        }
+        origin = Origin(parent=ParentRun(parent.run, cohort))
+        return replace(
+            self,
+            identity=replace(self.identity, name=None, asked={}, origin=origin),
+            times=replace(
+                self.times, output=(0, FOREVER_MICROS), yields_to=parent.run,
+                misalignment=parent.times.misalignment, needs=parent.times.needs,
+            ),
+            sources=sources,
+            outputs=Outputs(parent.outputs.sinks),
+            resources=parent.resources,
+            code=replace(parent.code, event_range_at_source=False),
+            expect=(),
+        )  # fmt: skip
+
     def begun_as(self, name: str | None, asked: dict[str, Any]) -> "Manifest":
         """The manifest with the name and the options with which the run is begun."""
         return replace(self, identity=replace(self.identity, name=name, asked=asked))

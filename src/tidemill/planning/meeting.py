@@ -2,9 +2,9 @@
 
 The two runs meet at a *frontier* a little ahead of both. Each goes there at its own pace, and only
 who is first waits. So the frontier is set when the child is near, and so far ahead that the child
-works off what it lacks before the live run is there. A live run waits no longer than its *patience*
-lasts, whatever happens to the child; then the meeting is postponed, and the pause until the next one
-grows, so that a child that never comes costs live rows less and less.
+works off what it lacks before the live run is there. A live run waits no longer than its
+*patience* lasts, whatever happens to the child; then the meeting is postponed, and the pause until
+the next one grows, so that a child that never comes costs live rows less and less.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def patience(pace: Pace) -> int:
 
 
 def rest(postponed: int, waits: int) -> int:
-    """How long (µs) no meeting is set, after so many were postponed of which each may take ``waits``."""
+    """How long (µs) no meeting is set, after so many of patience ``waits`` were postponed."""
     if not postponed:
         return 0
     return min(_LONGEST_REST, _REST * waits * 2 ** min(postponed - 1, 16))

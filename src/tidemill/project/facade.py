@@ -110,6 +110,18 @@ class Project(Orders):
 
         return prepare_again(self.loaded, run, spark, append=append)
 
+    def catch_up(self, run: str, cohort: int, **driving: Any) -> RunResult:
+        """Drive the child that catches a cohort of instances up; it is written down if need be.
+
+        The driver of the live run calls it in a process of its own.
+        """
+        from tidemill.runtime.starts.child import prepare_child
+
+        child = prepare_child(self.loaded, self.registry.get(run).run, cohort)
+        if self.registry.get(child.run).state in OVER:
+            return self.status(child.run)
+        return self.resume(child.run, **driving)
+
     def _starter(self, tell: Tell = untold) -> Starter:
         """What writes runs down; only commands that do need it, with all that it imports."""
         from tidemill.runtime.starts.starting import Starter

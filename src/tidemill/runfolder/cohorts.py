@@ -35,9 +35,11 @@ class Cohort(JsonValue):
 
     number: int
     child: str  # the run
+    argument: str  # of the pipeline's code: whose versions a batch sees
     ids: tuple[str, ...]
-    start: int  # µs: where the child's input begins
-    rows: str  # the digest of the instances' rows, see DecidedVersions
+    start: int  # µs: when the first of their periods begins
+    end: int  # µs: when the last of them ends
+    rows: str  # the digest of the instances' rows among the versions of the argument
     created: int = 0  # µs
 
 

@@ -45,6 +45,7 @@ SPARK_STATE = "state"  # of Spark's own operators, in the checkpoint
 # Written line by line, by the driver.
 DRIVER_LOG = "driver.log"
 OLD_DRIVER_LOG = "driver.1.log"  # what was moved aside when the log was full
+CHILDREN_LOG = "children.log"  # what the processes that drive this run's children print
 # Written whole.
 CARRIED = "carried"  # fold state of another run, with which this one began
 MANIFEST = "manifest.json"

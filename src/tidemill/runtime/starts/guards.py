@@ -127,8 +127,8 @@ def require_only_live_run(manifest: Manifest, home: Path, besides: str | None = 
         other = find_manifest(home, record.run)
         if other is None:
             _require_never_begun(record)
-        if other is None or other.times.ends:
-            continue
+        if other is None or other.times.ends or other.identity.origin.parent is not None:
+            continue  # a child is its parent's affair
         shared = places & {sink.place for sink in other.outputs.sinks.values()}
         if shared:
             raise PlanError(
