@@ -36,7 +36,8 @@ BEFORE = {
     "connectors": ("archive", "runfolder", "records"),
     "reading": ("connectors",),
     "folds": ("runfolder", "records"),
-    "runtime": ("reading", "folds"),
+    "instances": ("folds",),
+    "runtime": ("reading", "instances"),
     "review": ("runtime",),
     "project": ("review",),
     "starter": ("project",),
@@ -82,6 +83,7 @@ def test_imports_go_one_way(module):
             "pipeline",
             "project",
             "folds",
+            "instances",
         }
         return
     assert room in BEFORE, f"{room} has no place in the house yet"

@@ -13,6 +13,7 @@ from tidemill.cli.main import cli
 from tidemill.config.archive import ARCHIVES
 from tidemill.config.catalog import CatalogConfig
 from tidemill.config.expect import OutputExpect, PipelineExpect
+from tidemill.config.instances import InstancesConfig
 from tidemill.config.pipeline import PipelineConfig, SourceConfig
 from tidemill.config.project import ProjectConfig
 from tidemill.config.sink import SINKS
@@ -39,6 +40,7 @@ SECTIONS: dict[str, type[BaseModel]] = {
     "streams: NAME: live: (type: files) requests:": RequestsTopic,
     **{f"tables: NAME: (type: {name})": TABLES.find(name) for name in TABLES.builtin},
     "pipelines: NAME:": PipelineConfig,
+    "pipelines: NAME: instances:": InstancesConfig,
     "pipelines: NAME: expect:": PipelineExpect,
     "pipelines: NAME: sinks: OUTPUT: expect:": OutputExpect,
     "pipelines: NAME: sources: ARGUMENT:": SourceConfig,

@@ -16,9 +16,11 @@ if TYPE_CHECKING:
         unique_counts,
         windows,
     )
+    from tidemill.instances import Instances
     from tidemill.project import Project, load
 
 __all__ = [
+    "Instances",
     "Pipeline",
     "Project",
     "as_of",
@@ -42,6 +44,10 @@ def __getattr__(name: str) -> Any:
         from tidemill import project
 
         return getattr(project, name)
+    if name == "Instances":
+        from tidemill.instances import Instances
+
+        return Instances
     if name in __all__:
         from tidemill.folds import builtin
 

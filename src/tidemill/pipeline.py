@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 class Pipeline:
     """A pipeline function with the streams and reference tables it reads, and its parameters.
 
+    ``instances`` is the argument that gets the pipeline's instances, if it has any.
+
     What ``@pipeline`` makes has all arguments in ``streams``: which of them are streams, tables or
     parameters is known when the function is loaded for a pipeline of the YAML.
 
@@ -33,6 +35,7 @@ class Pipeline:
     streams: tuple[str, ...]
     params: Mapping[str, Any] = field(default_factory=dict)
     tables: tuple[str, ...] = ()
+    instances: str | None = None
 
     @property
     def name(self) -> str:

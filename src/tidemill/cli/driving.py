@@ -87,6 +87,7 @@ def plan(pipeline: str, every: bool, config: Path, as_json: bool, **options: Any
     \b
     tidemill plan plays_per_show --from 2026-01-01T00:00Z --to 2026-01-02T00:00Z
     tidemill plan plays_per_show --from 2026-01-01T00:00Z      history, then live
+    tidemill plan guarantee --instance sf_august               one instance, over its period
     """
     project = open_project(str(config))
     if options["end"] is not None and options["emit_from"] is not None:
@@ -94,7 +95,10 @@ def plan(pipeline: str, every: bool, config: Path, as_json: bool, **options: Any
             "--emit-from is for runs that go on live",
             fix="leave --to out; a backfill reads by itself what comes before --from",
         )
-    asked = project.plan if options["end"] is not None else project.plan_run
+    is_backfill = options["end"] is not None or options["instances"] is not None
+    if not is_backfill and options["start"] is None:
+        raise click.UsageError("a plan needs --from, and --to for a backfill; or --instance ID")
+    asked = project.plan if is_backfill else project.plan_run
     made = asked(pipeline, **given(options))
     present(as_json, made.to_json(), "render.show_plan", made, every)
 
@@ -134,6 +138,7 @@ def backfill(
     tidemill backfill plays_per_show --from 2026-01-01T00:00Z --to 2026-01-02T00:00Z
     tidemill backfill plays_per_show --from … --to … --name again   start, or continue
     tidemill backfill plays_per_show --gaps --from … --to …         what production misses
+    tidemill backfill guarantee --instance sf_august                one instance, over its period
     """
     project = open_project(str(config))
     if gaps:

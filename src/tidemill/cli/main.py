@@ -17,6 +17,7 @@ from tidemill.cli.control import rate, retry, wait
 from tidemill.cli.driving import backfill, catch_up, plan, resume, run, stop
 from tidemill.cli.forget import forget
 from tidemill.cli.gaps import gaps
+from tidemill.cli.instances import instances
 from tidemill.cli.looking import logs, show
 from tidemill.cli.options import print_json, redact
 from tidemill.cli.outlet import LogOutlet, leave, protect_streams
@@ -111,6 +112,7 @@ def cli() -> None:
       tidemill revert RUN           put production's rows back
       tidemill shadows              the shadow tables of backfills
       tidemill forget RUN           delete a run with all that is its own
+      tidemill instances …          add, list, show and withdraw instances of a pipeline
     """
 
 
@@ -120,10 +122,10 @@ for command in (
     *(runs, status, stop, pause, cancel, rewind, forget),
     *(rate, wait, retry),
     *(compare, show, logs, late, state, archive),
-    *(publish, revert, history, shadows),
+    *(publish, revert, history, shadows, instances),
 ):
     cli.add_command(command)
-groups = (archive, shadows)
+groups = (archive, shadows, instances)
 subcommands = [each for group in groups for each in group.commands.values()]
 for command in (cli, *cli.commands.values(), *subcommands):
     # click keeps lines after the control character \b as they are; docstrings have it as two signs

@@ -189,19 +189,24 @@ history_options = stacked(
 """How history is read: for `plan`, `backfill` and `run`."""
 
 
-def read_params(ctx: click.Context, param: Any, given: tuple[str, ...]) -> dict[str, str] | None:
-    """``--param campaign=spring`` as values by name; None if there are none."""
+def read_pairs(texts: Iterable[str], option: str) -> dict[str, str]:
+    """``NAME=VALUE`` texts as values by name."""
     from tidemill.planning.code.params import Written
 
     found: dict[str, str] = {}
-    for text in given:
+    for text in texts:
         name, separator, value = text.partition("=")
         if not separator or not name.strip().isidentifier():
-            raise click.BadParameter(f"{text!r} is not NAME=VALUE: write --param campaign=spring")
+            raise click.BadParameter(f"{text!r} is not NAME=VALUE: write {option}")
         if name.strip() in found:
             raise click.BadParameter(f"{name.strip()!r} is given twice")
         found[name.strip()] = Written(value)
-    return found or None
+    return found
+
+
+def read_params(ctx: click.Context, param: Any, given: tuple[str, ...]) -> dict[str, str] | None:
+    """``--param campaign=spring`` as values by name; None if there are none."""
+    return read_pairs(given, "--param campaign=spring") or None
 
 
 param_option = click.option(
@@ -235,14 +240,21 @@ emit_option = click.option(
 )  # fmt: skip
 
 
+def _several(ctx: click.Context, param: Any, given: tuple[str, ...]) -> tuple[str, ...] | None:
+    return given or None
+
+
 def range_options(open_end: bool) -> Callable[[F], F]:
     """The options of `plan` and `backfill`; with ``open_end`` the range may have no end."""
     more = "; without it: the plan of 'run --from', with its seam" if open_end else ""
     return stacked(
-        click.option("--from", "start", type=INSTANT, required=True, metavar="TIME",
+        click.option("--from", "start", type=INSTANT, metavar="TIME",
                      help="The first output time, included: 2026-01-01T00:00Z."),
-        click.option("--to", "end", type=INSTANT, required=not open_end, metavar="TIME",
+        click.option("--to", "end", type=INSTANT, metavar="TIME",
                      help=f"The last output time, excluded{more}."),
+        click.option("--instance", "instances", multiple=True, metavar="ID", callback=_several,
+                     help="Only this instance of the pipeline, whole, with no --from and --to; may "
+                     "be repeated. By default all whose period overlaps them."),
         history_options,
         click.option("--allow-empty", is_flag=True, help="Accept a range without any rows."),
         param_option,

@@ -10,6 +10,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from tidemill.cli.expectview import show_expectations
+from tidemill.cli.instanceview import show_plan as show_instances
 from tidemill.cli.options import redact
 from tidemill.cli.tableview import show_tables
 from tidemill.connectors.archives.opening import archive_of
@@ -67,6 +68,8 @@ def show_plan(plan: RunPlan, every: bool) -> None:
     for name, pin in plan.pins.items():
         _show_source(out, name, pin, plan.lateness[name])
     show_tables(out, plan)
+    if plan.instances is not None:
+        show_instances(out, plan.instances)
     out.print(_slices(plan, every))
     out.print("[yellow]risks[/]" if plan.risks else "[green]no risks found[/]")
     for risk in plan.risks:

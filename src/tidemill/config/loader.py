@@ -141,6 +141,9 @@ def _check_names(config: ProjectConfig, document: Document) -> None:
         frames = dict.fromkeys([*config.streams, *pipeline.sources], "stream")
         _check_params(name, dict.fromkeys(config.tables, "table") | frames, document)
         _check_sinks(pipeline, document, (*at, "sinks"))
+        if pipeline.instances is not None:
+            place = (*at, "instances", "table")
+            _require_namespace(document, place, pipeline.instances.table)
         loop = find_loop(config.streams, pipeline, pipeline.sources)
         if loop is not None:  # sources that only code names are checked later
             raise document.error((*at, "sinks"), loop, "write elsewhere")

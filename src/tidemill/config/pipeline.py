@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, PlainValidator, WithJsonSchema, field_validator, model_validator
 
 from tidemill.config.expect import PipelineExpect
+from tidemill.config.instances import InstancesConfig
 from tidemill.config.section import Duration, Section
 from tidemill.config.sink import SinkConfig
 
@@ -80,6 +81,11 @@ class PipelineConfig(Section):
     expect: PipelineExpect = Field(
         PipelineExpect(), description="What must hold of a run; of its rows in every output."
     )
+    instances: InstancesConfig | None = Field(
+        None,
+        description="Instances of the pipeline, which share one run: the argument annotated with "
+        "tidemill.Instances.",
+    )
     sources: dict[str, SourceConfig] = Field({}, description="By argument (or view) name.")
     sinks: dict[str, SinkConfig] = Field(min_length=1, description="By output name.")
 
@@ -106,4 +112,6 @@ class PipelineConfig(Section):
             raise ValueError(f"a pipeline has either entry: or sql:, found {found}")
         if self.entry is not None and self.entry.count(":") != 1:
             raise ValueError(f"entry is written module:function, found {self.entry!r}")
+        if self.instances is not None and self.entry is None:
+            raise ValueError("a pipeline with instances: has entry:, because SQL cannot pair them")
         return self

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -14,7 +14,7 @@ from tidemill.folds.base import BoundFold
 from tidemill.folds.packing import Pack
 from tidemill.folds.runner import Delivery, Place
 from tidemill.folds.shaping import shape_of
-from tidemill.planning.code.chains import FoldUse
+from tidemill.planning.code.chains import FoldUse, PairUse
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -35,6 +35,7 @@ class Building:
     read_packed: ReadPacked | None = None
     deliver: Delivery | None = None
     folds: dict[str, FoldUse] = field(default_factory=dict)
+    pairs: dict[str, PairUse] = field(default_factory=dict)
 
     def register(
         self, bound: BoundFold, wanted: str | None, delay: object | None
@@ -52,6 +53,12 @@ class Building:
                 fix="the pipeline must build the same operators every time it is called",
             )
         return name, None if self.places is None else self.places[name]
+
+    def register_pair(self, use: PairUse) -> str:
+        """The name of a place that pairs rows: its argument's, with a number from the second on."""
+        name = use.name if not self.pairs else f"{use.name}_{len(self.pairs) + 1}"
+        self.pairs[name] = replace(use, name=name)
+        return name
 
     def _name(self, bound: BoundFold, wanted: str | None) -> str:
         """The wanted name, or the fold's kind, with a number from the second on."""

@@ -59,6 +59,33 @@ class TablePin(JsonValue):
 
 
 @dataclass(frozen=True)
+class CatchUp(JsonValue):
+    """How a live run catches up instances whose period began before they came."""
+
+    gather: int  # µs for which it waits for more of them
+    share: float | None = None  # of the cores, that it takes at most
+    rate: int | None = None  # rows per second, that it reads at most
+
+
+@dataclass(frozen=True)
+class InstancesPin(JsonValue):
+    """The instances of a run: where they come from, their columns, and which the run begins with.
+
+    The instances themselves are kept in the run's folder (`runfolder.decided_versions`), under the
+    name of the argument.
+    """
+
+    argument: str  # of the pipeline's code
+    table: TablePin
+    id: str  # the columns of the id and of the period
+    start: str
+    end: str
+    columns: dict[str, str]  # the types of all columns
+    catch_up: CatchUp
+    ids: tuple[str, ...] = ()  # of the instances that the first batch sees, as text
+
+
+@dataclass(frozen=True)
 class HistoryPhase(JsonValue):
     """A stretch of a source's history that a run reads before it goes on live."""
 
@@ -154,6 +181,7 @@ class RunIdentity(JsonValue):
     asked: dict[str, Any] = field(default_factory=dict)  # with which options; {}: not known
     risks: tuple[str, ...] = ()  # what its plan warned of
     origin: Origin = field(default_factory=Origin)
+    instances: InstancesPin | None = None  # which it computes; None: the pipeline has none
 
 
 @dataclass(frozen=True)
@@ -263,6 +291,20 @@ class Manifest(JsonValue):
         filters = [[name, pin.rows.where] for name, pin in sorted(self.sources.items())]
         told = json.dumps([self.code.behaviour, filters])
         return hashlib.sha256(told.encode()).hexdigest()[:16]
+
+    @property
+    def instances(self) -> InstancesPin | None:
+        """The instances that the run computes; None: its pipeline has none."""
+        return self.identity.instances
+
+    @property
+    def kept(self) -> tuple[int, int] | None:
+        """Only rows with a time in this range are kept of what the code gives; None: all of them.
+
+        Instances are not cut: pairing has cut their input, and a window that begins before an
+        instance's period holds only rows of the period.
+        """
+        return self.times.output if self.instances is None else None
 
     @property
     def delays(self) -> Delays:

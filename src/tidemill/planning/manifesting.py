@@ -46,7 +46,12 @@ def pipeline_manifest(loaded: LoadedConfig, plan: RunPlan, run: str, cores: int)
     first = next(iter(sinks.values())).table or _beside_pipeline(request, shadow)
     return Manifest(
         identity=RunIdentity(
-            run, request.pipeline, _mode(request), to_micros(plan.created), risks=plan.risks
+            run,
+            request.pipeline,
+            _mode(request),
+            to_micros(plan.created),
+            risks=plan.risks,
+            instances=None if plan.instances is None else plan.instances.pin,
         ),
         times=RunTimes(
             output=(to_micros(plan.output.start), to_micros(plan.output.end)),
@@ -80,7 +85,8 @@ def pipeline_manifest(loaded: LoadedConfig, plan: RunPlan, run: str, cores: int)
                 if fold.use.shape is not None
             },
             spare=plan.facts.spare,
-            event_range_at_source=any(sink.time is None for sink in config.sinks.values()),
+            event_range_at_source=plan.instances is None
+            and any(sink.time is None for sink in config.sinks.values()),
             params=plan.params,
         ),
         expect=plan.expect,

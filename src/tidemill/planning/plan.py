@@ -10,6 +10,7 @@ from tidemill.config.pins import Check
 from tidemill.planning.cards import card, one_line
 from tidemill.planning.code.analysis import PipelineFacts
 from tidemill.planning.code.params import Param
+from tidemill.planning.instances.expecting import InstancesPlan
 from tidemill.planning.manifest import SourcePin, TablePin
 from tidemill.planning.ranges import Margins
 from tidemill.planning.statistics import Share, SourceStatistics
@@ -55,6 +56,7 @@ class RunRequest:
     yield_to: str | None = None  # the live run, by name or id, to which a backfill gives way
     params: tuple[tuple[str, Any], ...] = ()  # values of parameters, before those of the YAML
     emit_from: datetime | Literal["now"] | None = None  # history before it makes state, no output
+    instances: tuple[str, ...] = ()  # the ids of those to compute; none: all of the range
     state: str | None = None  # a file with the state and the place in the log to begin with
 
     def output(self, now: datetime) -> TimeRange:
@@ -102,6 +104,7 @@ class RunPlan:
     settles: dict[str, int] = field(default_factory=dict)  # see `manifest.RunTimes`
     params: dict[str, Param] = field(default_factory=dict)
     tables: dict[str, TablePin] = field(default_factory=dict)
+    instances: InstancesPlan | None = None
 
     def __repr__(self) -> str:
         """One line; ``to_json`` has everything."""
@@ -123,7 +126,9 @@ class RunPlan:
 
     @property
     def output(self) -> TimeRange:
-        """The times of the rows that are written."""
+        """The times of the rows that are written; of instances, the range of their periods."""
+        if self.instances is not None:
+            return self.instances.range
         return self.request.output(self.created)
 
     @property
@@ -154,9 +159,10 @@ class RunPlan:
         """One object, as ``plan --json`` prints it."""
         return {
             "pipeline": self.request.pipeline,
-            "from": show_instant(self.request.range.start),
-            "to": show_instant(self.request.range.end),
+            "from": show_instant(self._range.start),
+            "to": show_instant(self._range.end),
             **self._emission(),
+            **({} if self.instances is None else {"instances": self.instances.to_json()}),
             "params": {name: pin.value for name, pin in self.params.items()},
             "input": {
                 "from": show_instant(self.input.start),
@@ -196,6 +202,10 @@ class RunPlan:
             "risks": list(self.risks),
             "advice": list(self.advice),
         }
+
+    @property
+    def _range(self) -> TimeRange:
+        return self.request.range if self.instances is None else self.instances.range
 
     def _emission(self) -> dict[str, Any]:
         """From which time on rows are written, where that is not the range's start."""

@@ -19,14 +19,15 @@ from tidemill.types import (
 
 When = datetime | str
 Length = timedelta | str
+_LIVE_ONLY = ("trigger", "emit_from", "state")
+_BACKFILL_ONLY = ("yield_to", "instances")
 RUN_OPTIONS = tuple(
     field.name
     for field in fields(RunRequest)
-    if field.name not in ("pipeline", "range", "live", "yield_to")
+    if field.name not in ("pipeline", "range", "live", *_BACKFILL_ONLY)
 )
 """The options of a live run by their names in Python."""
-_LIVE_ONLY = ("trigger", "emit_from", "state")
-BACKFILL_OPTIONS = (*(name for name in RUN_OPTIONS if name not in _LIVE_ONLY), "yield_to")
+BACKFILL_OPTIONS = (*(name for name in RUN_OPTIONS if name not in _LIVE_ONLY), *_BACKFILL_ONLY)
 
 
 @dataclass(frozen=True)
@@ -37,10 +38,25 @@ class Goal:
     frontier: int | None = None  # every row with an ingest time before it is committed
 
 
-def request(pipeline: str, start: When, end: When, **options: Any) -> RunRequest:
-    """A request for a backfill, from the values that people give."""
+def request(
+    pipeline: str, start: When | None = None, end: When | None = None, **options: Any
+) -> RunRequest:
+    """A request for a backfill, from the values that people give.
+
+    With ``instances`` the range may be left open: their periods say what is computed.
+    """
     _require_known(options, BACKFILL_OPTIONS)
-    return _request(pipeline, start, end, options)
+    ids = options.get("instances")
+    if ids is not None:
+        options["instances"] = tuple(map(str, [ids] if isinstance(ids, str) else ids))
+    if not options.get("instances") and (start is None or end is None):
+        raise PlanError(
+            f"a backfill needs a range: {'--from' if start is None else '--to'} is missing",
+            where=f"pipeline {pipeline}",
+            fix="give --from and --to; or, where the pipeline has instances, --instance ID",
+        )
+    first, last = BEGINNING if start is None else start, FOREVER if end is None else end
+    return _request(pipeline, first, last, options)
 
 
 def _require_known(options: Mapping[str, Any], known: Collection[str]) -> None:

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from tidemill.archive.desk import ArchiveDesk
     from tidemill.review.desk import ReviewDesk
     from tidemill.review.gaps import GapReport
+    from tidemill.runtime.instances.desk import InstancesDesk
     from tidemill.runtime.starts.again import Retried
     from tidemill.runtime.starts.carrydesk import CarryDesk
     from tidemill.runtime.starts.starting import Starter
@@ -46,8 +47,8 @@ class Project(Orders):
     def plan(
         self,
         pipeline: str,
-        start: When,
-        end: When,
+        start: When | None = None,
+        end: When | None = None,
         *,
         spark: SparkSession | None = None,
         **options: Any,
@@ -55,7 +56,8 @@ class Project(Orders):
         """The dry run: what a backfill of ``[start, end)`` would read, in which slices.
 
         Options are the fields of :class:`RunRequest`; durations may be text. ``params`` are values
-        of the pipeline's parameters by name, before those of the YAML.
+        of the pipeline's parameters by name, before those of the YAML. ``instances`` are ids: then
+        the range may be left out, because an instance is always computed whole.
         """
         asked = request(pipeline, start, end, **options)
         return make_plan(self.loaded, asked, datetime.now(UTC), spark)
@@ -63,8 +65,8 @@ class Project(Orders):
     def backfill(
         self,
         pipeline: str,
-        start: When,
-        end: When,
+        start: When | None = None,
+        end: When | None = None,
         *,
         name: str | None = None,
         on_start: Callable[[Manifest], None] = lambda manifest: None,
@@ -357,6 +359,20 @@ class Project(Orders):
         from tidemill.archive.desk import ArchiveDesk
 
         return ArchiveDesk(self.loaded, stream)
+
+    def instances(self, pipeline: str) -> InstancesDesk:
+        """The instances of a pipeline, to add, look at and withdraw."""
+        from tidemill.runtime.instances.desk import InstancesDesk
+        from tidemill.runtime.plans.planner import require_pipeline
+
+        require_pipeline(self.loaded, pipeline)
+        return InstancesDesk(self.loaded, self.registry, pipeline)
+
+    def instances_with(self, instance: str) -> InstancesDesk:
+        """The instances of the pipeline that has the one with this id."""
+        from tidemill.runtime.instances.desk import find_desk
+
+        return find_desk(self.loaded, self.registry, instance)
 
     @property
     def review(self) -> ReviewDesk:

@@ -59,6 +59,14 @@ def open_outputs(
             fix="publish a backfill: 'tidemill backfill PIPELINE --from … --to …' makes a shadow",
             run=manifest.run,
         )
+    if manifest.instances is not None:
+        raise RunError(
+            f"the run {manifest.run} has rows of {len(manifest.instances.ids)} instances: "
+            "production also has those of others, and a publish replaces a whole range of time",
+            fix="read the shadow, or delete the rows of these instances from production and copy "
+            "those of the shadow",
+            run=manifest.run,
+        )
     known = {each.output: each for each in read_compared(folder)}
     found = []
     for name, sink in open_sinks(SinkRun(loaded, catalog, manifest, folder.path)).items():

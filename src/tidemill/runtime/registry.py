@@ -19,6 +19,7 @@ from pathlib import Path
 from tidemill.errors import RequestError, RunError, nearest
 from tidemill.planning.judging.expectations import RowCounts
 from tidemill.planning.judging.hourly import HourOfBatches
+from tidemill.types import to_micros
 
 _SCHEMA = """
 create table if not exists runs (
@@ -39,9 +40,12 @@ create table if not exists totals (
   kept integer not null
 );
 create table if not exists names (name text primary key, run text not null unique);
+create table if not exists instances_withdrawn (
+  pipeline text not null, id text not null, at integer not null, primary key (pipeline, id)
+);
 """
 _COUNTED = ("on_time", "late", "dead", "out", "suppressed", "clock")
-_VERSION = 2
+_VERSION = 3
 _KEPT = 10_000
 """Rows of batches that a run keeps. A batch that runs again after its row was removed is in the
 totals already, and a repeat has the same counts: then the totals stay as they are."""
@@ -191,6 +195,20 @@ class Registry:
                     fix="start the same command again, or choose another --name",
                 )
             connection.execute("insert into names (name, run) values (?, ?)", (name, run))
+
+    def withdraw(self, pipeline: str, instance: str) -> None:
+        """Note that an instance of a pipeline goes on in no run. Twice is as once."""
+        self._execute(
+            "insert or ignore into instances_withdrawn (pipeline, id, at) values (?, ?, ?)",
+            pipeline,
+            instance,
+            to_micros(datetime.now(UTC)),
+        )
+
+    def withdrawn(self, pipeline: str) -> dict[str, int]:
+        """The ids of a pipeline's instances that were withdrawn, and when (µs)."""
+        found = "select id, at from instances_withdrawn where pipeline = ?"
+        return {str(row["id"]): int(row["at"]) for row in self._execute(found, pipeline)}
 
     def _execute(self, statement: str, *values: object) -> list[sqlite3.Row]:
         with self._connect() as connection:

@@ -19,11 +19,12 @@ from tidemill.testing.logs import MemoryLog, make_log
 from tidemill.testing.projects import MemoryProject, Replayed, collect, make_project, replay
 from tidemill.testing.rows import assert_rows
 from tidemill.testing.session import shared_session
-from tidemill.testing.tables import MemoryTable, make_table
+from tidemill.testing.tables import MemoryInstances, MemoryTable, make_instances, make_table
 
 assert_same_rows = assert_rows  # the name that Tidemill's own tests use
 
 __all__ = [
+    "MemoryInstances",
     "MemoryLog",
     "MemoryProject",
     "MemoryTable",
@@ -31,6 +32,7 @@ __all__ = [
     "assert_rows",
     "assert_slicing_law",
     "collect",
+    "make_instances",
     "make_log",
     "make_project",
     "make_table",

@@ -29,7 +29,7 @@ from tidemill.runfolder.folder import RunFolder
 from tidemill.runtime.code.packages import Origin, find_origin
 from tidemill.testing.logs import MemoryLog, as_log
 from tidemill.testing.session import shared_session
-from tidemill.testing.tables import write_tables
+from tidemill.testing.tables import MemoryInstances, write_tables
 from tidemill.types import MILLISECOND, to_micros
 
 if TYPE_CHECKING:
@@ -79,6 +79,7 @@ def make_project(
     *,
     time: str | Mapping[str, str | None] | None = None,
     tables: Mapping[str, Any] | None = None,
+    instances: MemoryInstances | None = None,
     **options: Any,
 ) -> MemoryProject:
     """Write a project with one pipeline and the logs of its streams into an empty folder.
@@ -89,9 +90,10 @@ def make_project(
 
     ``time`` is the column of the output by which a range of time is cut. A pipeline with several
     outputs needs a mapping from their names to their times. ``tables`` maps the names of reference
-    tables to a :class:`MemoryTable` or to plain rows, of which :func:`make_table` makes one. Other
-    options are keys of the pipeline's section in the YAML: ``params``, ``warm_up``, ``allow``, or
-    ``sinks`` instead of ``time``.
+    tables to a :class:`MemoryTable` or to plain rows, of which :func:`make_table` makes one.
+    ``instances`` are those of the pipeline, made by :func:`make_instances`. Other options are keys
+    of the pipeline's section in the YAML: ``params``, ``warm_up``, ``allow``, or ``sinks`` instead
+    of ``time``.
 
     The function runs in this process. What executors run of it (UDFs, folds) is sent to them with
     the module that defines the function; other modules of yours are imported there, see
@@ -113,6 +115,7 @@ def make_project(
         "sources": {name: log.source for name, log in logs.items() if log.source},
         **options,
         "params": _written(options.get("params", {})),
+        **({} if instances is None else {"instances": instances.section()}),
     }
     text = {
         "streams": {name: log.stream(name) for name, log in logs.items()},
@@ -123,6 +126,10 @@ def make_project(
     path.write_text(yaml.safe_dump(text), "utf-8")
     project = MemoryProject(load_config(path))
     _fill(project, logs)
+    if instances is not None:
+        schema = instances.rows.schema
+        table = ensure_table(open_catalog(project.loaded), instances.table, schema, None, "none")
+        table.append(instances.rows)
     return project
 
 

@@ -232,3 +232,46 @@ def test_other_values_are_other_code_to_the_cache(tmp_path):
     }
     assert len(names) == 3
     assert code_fingerprint(loaded, "shows") in names
+
+
+def with_instances(folder, arguments, section=True, head="from tidemill import Instances\n"):
+    loaded = project(folder, arguments)
+    code = folder / "binding_code.py"
+    first, rest = code.read_text().split("\n", 1)  # the first line is for the future
+    code.write_text(f"{first}\n{head}{rest}")
+    if section:
+        line = "    instances: {table: ops.i, id: i, from: f, to: t}\n    sinks:"
+        path = folder / "tidemill.yaml"
+        path.write_text(path.read_text().replace("    sinks:", line))
+        loaded = load_config(path)
+    return loaded
+
+
+def test_the_argument_annotated_with_instances_gets_them(tmp_path):
+    found = bound(with_instances(tmp_path, "plays: DataFrame, offers: Instances, n: int = 3"))
+    assert (found.streams, found.instances, found.params) == (("plays",), "offers", {"n": 3})
+    assert bound(project(tmp_path, "plays")).instances is None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "section", "words"),
+    [
+        ("plays, offers: Instances", False, "gets instances, and the pipeline has none"),
+        ("plays", True, "the pipeline has instances:, and no argument of its code gets them"),
+        ("plays, a: Instances, b: Instances", True, "gets instances, and so does 'a'"),
+        ("plays, limit: Instances", True, "has the name of a stream"),
+    ],
+)
+def test_instances_that_cannot_be_bound_are_refused(tmp_path, arguments, section, words):
+    with pytest.raises(ConfigError) as refused:
+        bound(with_instances(tmp_path, arguments, section))
+    assert words in refused.value.message and refused.value.fix
+
+
+def test_an_annotation_that_only_a_type_checker_sees_is_explained(tmp_path):
+    hidden = (
+        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from tidemill import Instances\n"
+    )
+    with pytest.raises(ConfigError) as refused:
+        bound(with_instances(tmp_path, "plays, offers: Instances", head=hidden))
+    assert "not under TYPE_CHECKING" in refused.value.fix

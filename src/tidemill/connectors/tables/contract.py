@@ -55,7 +55,7 @@ def pin_table(loaded: LoadedConfig, name: str, catalog: Catalog) -> tuple[TableP
     """Fix a table of the YAML as it is now, and read its rows."""
     section = loaded.config.tables[name]
     assert isinstance(section, ReferenceTable)
-    return _pin(section, name, loaded.base, catalog)
+    return pin_section(section, name, loaded.base, catalog)
 
 
 def pin_again(
@@ -65,12 +65,13 @@ def pin_again(
     section, where = section_of(pin), f"table {name}"
     if section.fix(catalog, base, where) == pin.state:
         return None
-    return _pin(section, name, base, catalog)
+    return pin_section(section, name, base, catalog)
 
 
-def _pin(
+def pin_section(
     section: ReferenceTable, name: str, base: Path, catalog: Catalog
 ) -> tuple[TablePin, pa.Table]:
+    """Fix a table as it is now, and read its rows."""
     state = section.fix(catalog, base, f"table {name}")
     size = section.size(state)
     if size > LARGEST:

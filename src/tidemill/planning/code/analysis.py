@@ -13,21 +13,25 @@ from typing import Any
 
 from tidemill.errors import PlanError
 from tidemill.jsonvalue import JsonValue
-from tidemill.planning.code.chains import FoldFacts, FoldUse
+from tidemill.planning.code.chains import FoldFacts, FoldUse, PairUse
 from tidemill.planning.code.lineage import (
     FOLD,
+    PAIR,
     PREPARE,
     SOURCE_MARK,
     TABLE,
     Lineage,
     fold_name,
     output_of,
+    pair_name,
+    passed_on,
     source_of,
     time_struct,
     unwrap,
     window_size,
 )
 from tidemill.planning.code.margin import Margin
+from tidemill.planning.code.paired import Paired, PairFault
 from tidemill.planning.code.paths import (
     STATEFUL,
     Paths,
@@ -75,6 +79,14 @@ class PipelineFacts(JsonValue):
     behaviour: tuple[str, ...] = ()  # what the code does, see `planning.code.behaviour`
     spare: int = 0  # µs by which Spark's watermark is held back, for folds before native operators
     shares: bool = False  # whether its query may share shuffles, see `may_share_shuffles`
+    pairs: tuple[PairUse, ...] = ()  # where rows are paired with instances
+    faults: tuple[PairFault, ...] = ()  # what instances cannot be given right with
+
+    @property
+    def is_scoped(self) -> bool:
+        """Whether no operator keeps anything of rows that are not paired with an instance yet."""
+        paired = all(fold.pin.instance for fold in self.folds)
+        return bool(self.pairs) and paired and not self.natives
 
     @property
     def natives(self) -> tuple[str, ...]:
@@ -117,13 +129,15 @@ def find_facts(
     outputs: Iterable[OutputPlans],
     event_times: dict[str, str],
     folds: Mapping[str, FoldUse] | None = None,
+    pairs: Mapping[str, PairUse] | None = None,
 ) -> PipelineFacts:
     """Read the plans of all outputs.
 
-    ``event_times`` names each source's event-time column; ``folds`` are those that registered
-    themselves while the pipeline was built.
+    ``event_times`` names each source's event-time column; ``folds`` and ``pairs`` are those that
+    registered themselves while the pipeline was built.
     """
-    outputs, folds = list(outputs), folds or {}
+    outputs, folds, pairs = list(outputs), folds or {}, pairs or {}
+    faults: dict[PairFault, None] = {}
     columns: dict[str, set[str]] = {source: {event_times[source]} for source in event_times}
     usages: dict[Usage, None] = {}
     stateful: dict[str, None] = {}
@@ -140,7 +154,7 @@ def find_facts(
         usages |= dict.fromkeys(_unseen(output))
         read.update(map(source_of, _leaves(plan)))
         stateful |= dict.fromkeys(_stateful(plan, folds))
-        for source, used in _used_columns(whole).items():
+        for source, used in _used_columns(whole, pairs).items():
             columns[source] |= used
         schemas[output.name] = output.schema
         lineage = Lineage(plan, event_times, folds)
@@ -158,14 +172,17 @@ def find_facts(
         found_margins = _nearest(supports.margins(plan), supports.margins(whole))
         margins[output.name] = found_margins
         unplaced[output.name] = dict(_unplaced(output.schema, plan, lineage, found_margins))
+        paired = Paired(plan, folds, pairs)
+        faults |= dict.fromkeys(paired.faults)
         if folds:
             paths = Paths(plan, folds, lineage)
             spare = max(spare, paths.spare())
             for found in paths.folds(united=len(outputs) > 1):
                 before = chained.get(found.use.name, found)
                 reshuffle = before.pin.reshuffle or found.pin.reshuffle
+                key = paired.keys.get(found.use.name, "")
                 chained[found.use.name] = replace(
-                    found, pin=replace(found.pin, reshuffle=reshuffle)
+                    found, pin=replace(found.pin, reshuffle=reshuffle, instance=key)
                 )
     chained = {name: _alone(fold, read) for name, fold in chained.items()}
     if len(outputs) == 1 and plan.kind == "Project":
@@ -185,6 +202,8 @@ def find_facts(
         rounded=tuple(sorted({text for output in outputs for text in output.rounded})),
         spare=spare,
         shares=may_share_shuffles(optimised),
+        pairs=tuple(pairs.values()),
+        faults=tuple(faults),
     )
 
 
@@ -245,7 +264,7 @@ def _refuse_mixed_times(plan: Tree, lineage: Lineage) -> None:
 
 def _usages(plan: Tree) -> Iterator[Usage]:
     for node in plan.walk():
-        if any(fold_name(node, prefix) is not None for prefix in (FOLD, PREPARE, TABLE)):
+        if any(fold_name(node, prefix) is not None for prefix in (FOLD, PAIR, PREPARE, TABLE)):
             continue
         yield Usage("node", node.kind)
         for part in node.parts():
@@ -316,21 +335,44 @@ def _window_kind(expression: Tree) -> str | None:
     return None
 
 
-def _used_columns(plan: Tree) -> dict[str, set[str]]:
+def _used_columns(plan: Tree, pairs: Mapping[str, PairUse]) -> dict[str, set[str]]:
     """The columns of each source that an optimised plan really refers to."""
     mentioned = {e.expression_id for e in output_of(plan)}
-    leaves: list[Tree] = []
-    for node in plan.walk():
-        if node.kind.startswith("StreamingRelation"):
-            leaves.append(node)
-        else:
-            mentioned |= {part.expression_id for part in node.parts()}
+    _mention(plan, mentioned, pairs)
     used: dict[str, set[str]] = {}
-    for leaf in leaves:
-        output = list(output_of(leaf))
+    for leaf in _leaves(plan):
         source = source_of(leaf)
         if source is not None:
-            names = {a.fields["name"] for a in output if a.expression_id in mentioned}
+            names = {a.fields["name"] for a in output_of(leaf) if a.expression_id in mentioned}
             names = {name for name in names if not name.startswith(SOURCE_MARK)}
             used[source] = used.get(source, set()) | names
     return used
+
+
+def _mention(
+    node: Tree, mentioned: set[int | None], pairs: Mapping[str, PairUse], *, passes: bool = False
+) -> None:
+    """Add the columns that a part of the plan refers to; ``mentioned`` has those from above it.
+
+    A pairing takes all columns of its rows, and passes them on: what counts is which of them are
+    referred to above it. ``passes`` says that a node stands right below one, and only chooses.
+    """
+    pairing = pair_name(node)
+    if pairing is not None:
+        own = {pairs[pairing].time, *pairs[pairing].on}
+        mentioned |= {
+            read.expression_id
+            for out, read in passed_on(node)
+            if out.expression_id in mentioned or out.fields["name"] in own
+        }
+    elif passes and node.kind in ("Filter", "Project"):
+        for expression in node.expressions():
+            is_choice = node.kind == "Project" and expression.expression_id is not None
+            if not is_choice or expression.expression_id in mentioned:
+                mentioned |= {part.expression_id for part in expression.walk()}
+    elif not node.kind.startswith("StreamingRelation"):
+        mentioned |= {part.expression_id for part in node.parts()}
+        mentioned |= {e.expression_id for e in output_of(node)} if passes else set()
+    below = pairing is not None or (passes and node.kind in ("Filter", "Project"))
+    for child in node.children:
+        _mention(child, mentioned, pairs, passes=below)

@@ -31,7 +31,7 @@ _TIMES = ("date", "timestamp", "timestamp_ntz")
 _DIGITS = 12
 _PYTHON = re.compile(r"Python \d+\.\d+")
 """The line before those of functions."""
-_FOLD = "the parameters of the fold "
+_PARAMETERS = ("the parameters of the fold ", "the parameters of the pair ")
 _SECRET = 4
 """A value of fewer characters is not treated as a secret."""
 
@@ -53,7 +53,7 @@ def first_difference(old: Sequence[str], new: Sequence[str]) -> tuple[str, str] 
 def is_same_plan(old: Sequence[str], new: Sequence[str]) -> bool:
     """Whether two behaviours differ in nothing but the inside of Python functions.
 
-    The parameters of folds count as part of the plan: what was pinned follows from them.
+    The parameters of folds and pairs count as part of the plan: what was pinned follows from them.
     """
     return _plan_part(old) == _plan_part(new)
 
@@ -61,8 +61,8 @@ def is_same_plan(old: Sequence[str], new: Sequence[str]) -> bool:
 def _plan_part(lines: Sequence[str]) -> list[str]:
     starts = (at for at, line in enumerate(lines) if _PYTHON.fullmatch(line[_DIGITS + 1 :]))
     head = next(starts, len(lines))
-    folds = [line for line in lines[head:] if _FOLD in line]
-    return [line[:_DIGITS] for line in (*lines[:head], *folds)]
+    own = [line for line in lines[head:] if any(each in line for each in _PARAMETERS)]
+    return [line[:_DIGITS] for line in (*lines[:head], *own)]
 
 
 def describe_difference(old: str, new: str) -> str:

@@ -55,6 +55,7 @@ class FoldPin(JsonValue):
     pack its rows.
     ``gives``: whether its rows are the only output, without code in between; the fold's own tasks
     write them.
+    ``instance``: the key column that holds the id of an instance; empty: its rows are not paired.
     """
 
     behind: int = 0
@@ -62,6 +63,18 @@ class FoldPin(JsonValue):
     reshuffle: bool = False
     reads: str | None = None
     gives: bool = False
+    instance: str = ""
+
+
+@dataclass(frozen=True)
+class PairUse(JsonValue):
+    """One place at which a pipeline pairs rows with instances, as it registered itself."""
+
+    name: str
+    argument: str  # the pipeline's, which the instances have
+    id: str  # the column of the instance's id
+    on: tuple[str, ...]
+    time: str  # the column of the rows that the period holds
 
 
 @dataclass(frozen=True)

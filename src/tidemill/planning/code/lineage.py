@@ -15,6 +15,8 @@ PREPARE = "tidemill_prepare:"
 """The functions of a fold's plan nodes have these prefixes, then the fold's name."""
 TABLE = "tidemill_table:"
 """The function of a reference table's plan node has this prefix, then the table's name."""
+PAIR = "tidemill_pair:"
+"""The function of the node that pairs rows with instances has this prefix, then its name."""
 
 _TIME_STRUCT = 4
 _DEEP = 200
@@ -40,6 +42,20 @@ def fold_input(node: Tree, name: str) -> Tree:
 def table_name(node: Tree) -> str | None:
     """The reference table that a plan node reads, if it is one."""
     return fold_name(node, TABLE)
+
+
+def pair_name(node: Tree) -> str | None:
+    """The pairing that a plan node does, if it is one."""
+    return fold_name(node, PAIR)
+
+
+def passed_on(node: Tree) -> Iterator[tuple[Tree, Tree]]:
+    """The columns that a pairing only passes on: what it gives out, and what it reads."""
+    below = {str(each.fields["name"]): each for each in output_of(node.children[0])}
+    for attribute in output_of(node):
+        name = str(attribute.fields["name"])
+        if name in below and attribute.expression_id is not None:
+            yield attribute, below[name]
 
 
 def window_size(expression: Tree) -> timedelta | None:
@@ -138,6 +154,8 @@ class Lineage:
             name = fold_name(node)
             if name is not None:
                 self._fold(node, name, folds[name])
+            elif pair_name(node) is not None:
+                self._pass_on(node)
             elif node.kind == "Expand":
                 self._expand(node)
             elif node.kind == "Union":
@@ -152,6 +170,11 @@ class Lineage:
                 self.folds[attribute.expression_id] = Origin("fold", fold=name, column=column)
             elif any(time.startswith(f"{column}.") for time in use.times):
                 self.structs[attribute.expression_id] = attribute, use
+
+    def _pass_on(self, node: Tree) -> None:
+        for attribute, below in passed_on(node):
+            if attribute.expression_id is not None:
+                self.definitions[attribute.expression_id] = below
 
     def _expand(self, node: Tree) -> None:
         """A sliding window: every projection computes the output's columns in the same way."""
@@ -202,24 +225,32 @@ class Lineage:
                 if _UNKNOWN not in found[0] and any(_UNKNOWN in each for each in found[1:]):
                     yield str(columns[0].fields.get("name"))
 
-    def origins(self, expression: Tree, depth: int = 0) -> frozenset[Origin]:
-        """The origins of a column: one, or several below a union."""
+    def origins(
+        self, expression: Tree, depth: int = 0, united: frozenset[int] = frozenset()
+    ) -> frozenset[Origin]:
+        """The origins of a column: one, or several below a union.
+
+        ``united`` are the columns of unions that are followed already: where both sides of a union
+        come from one frame, a column of the other side leads to the first side's.
+        """
         if depth > _DEEP:
             return frozenset((_UNKNOWN,))
         found = expression.expression_id
         own: frozenset[Origin] = frozenset((_UNKNOWN,))
         if expression.kind in ("Alias", "KnownNullable"):
-            own = self.origins(expression.children[0], depth + 1)
+            own = self.origins(expression.children[0], depth + 1, united)
         elif expression.kind == "AttributeReference" and found in self.event_times:
             own = frozenset((Origin("event_time"),))
         elif expression.kind == "AttributeReference" and found in self.folds:
             own = frozenset((self.folds[found],))
         elif expression.kind == "AttributeReference" and found in self.definitions:
-            own = self.origins(self.definitions[found], depth + 1)
+            own = self.origins(self.definitions[found], depth + 1, united)
         elif expression.kind == "GetStructField":
             own = frozenset((self._field(expression),))
-        sides = self.peers.get(found, ()) if found is not None else ()
-        return own.union(*(self.origins(side, depth + 1) for side in sides))
+        if found is None or found in united or found not in self.peers:
+            return own
+        united |= {found}
+        return own.union(*(self.origins(side, depth + 1, united) for side in self.peers[found]))
 
     def _field(self, expression: Tree) -> Origin:
         """A window's bound, or the time of one of a fold's several outputs."""

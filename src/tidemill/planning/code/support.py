@@ -13,7 +13,14 @@ from functools import reduce
 from operator import or_
 
 from tidemill.planning.code.chains import FoldUse
-from tidemill.planning.code.lineage import fold_input, fold_name, output_of, source_of
+from tidemill.planning.code.lineage import (
+    fold_input,
+    fold_name,
+    output_of,
+    pair_name,
+    passed_on,
+    source_of,
+)
 from tidemill.planning.code.margin import Margin, Need
 from tidemill.planning.code.nearness import closed, compared
 from tidemill.planning.code.paths import STATEFUL, is_streaming_join
@@ -138,6 +145,8 @@ class Supports:
         below = self._beside(node)
         if node.kind == "Project":
             self._project(node, below)
+        elif pair_name(node) is not None:
+            self._pass_on(node, below)
         spoken = STATEFUL.get(node.kind)
         is_known = spoken is None or node.kind in ("Join", "Distinct")
         return below if is_known else below.without_bound(spoken or "")
@@ -184,6 +193,13 @@ class Supports:
                 fields = attribute.fields["dataType"]["fields"]
                 found.define(key, "fold", [margins.get(f"{name}.{f['name']}") for f in fields])
         return found
+
+    def _pass_on(self, node: Tree, below: Support) -> None:
+        """A pairing gives each row once for every instance, with the row's own times."""
+        for attribute, read in passed_on(node):
+            value = below.column(read)
+            if value is not None and attribute.expression_id is not None:
+                below.values[attribute.expression_id] = value
 
     def _project(self, node: Tree, below: Support) -> None:
         for expression in node.expressions():

@@ -78,6 +78,9 @@ def compare_run(loaded: LoadedConfig, registry: Registry, asked: CompareRequest)
     if looked:
         write_compared(folder, looked)
     notes = [*state_note(registry, manifest), *_part_note(finder, sides)]
+    if manifest.instances is not None and looked:
+        count = len(manifest.instances.ids)
+        notes.append(f"the run has rows of {count} instances, production has those of all")
     skipped = [n for n in manifest.outputs.sinks if n not in {each.output for each in found}]
     if skipped and not asked.outputs:
         notes.append(f"not compared, their rows are not read back: {', '.join(skipped)}")

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from tidemill.errors import PlanError, TidemillError
 from tidemill.folds.building import building
+from tidemill.instances import Instances
 from tidemill.pipeline import Pipeline
 from tidemill.planning.code.analysis import OutputPlans, PipelineFacts, find_facts
 from tidemill.planning.code.behaviour import describe_difference, first_difference, plan_lines
@@ -52,18 +53,19 @@ def analyse(
     metas: set[str],
     *,
     tables: Mapping[str, pa.Schema] | None = None,
+    instances: Instances | None = None,
     seen: Seen | None = None,
     twice: bool = False,
 ) -> PipelineFacts:
     """Call the pipeline on empty streams with the right columns, and read the plans it makes.
 
     ``metas`` are the sources whose ``_meta`` column the YAML asks for; ``tables`` are the reference
-    tables, of which only the columns are there. The files and variables that the code reads while
-    it is called are added to ``seen``. ``twice``: refuse code that builds another plan when it is
-    called again.
+    tables, and ``instances`` the pipeline's, of which only the columns are there. The files and
+    variables that the code reads while it is called are added to ``seen``. ``twice``: refuse code
+    that builds another plan when it is called again.
     """
     with _one_shuffle(spark), tempfile.TemporaryDirectory() as empty:
-        frames = {
+        frames: dict[str, Any] = {
             source: _stub(
                 spark.readStream.format("parquet").option("path", empty),
                 pipeline_schema(schema, event_times[source], source in metas).append(
@@ -75,12 +77,14 @@ def analyse(
             for source, schema in schemas.items()
         }
         frames |= {name: table_frame(spark, name, found) for name, found in (tables or {}).items()}
+        if pipeline.instances is not None:
+            frames[pipeline.instances] = instances
         with building() as built, watching() as called:
             outputs = call_pipeline(pipeline, frames)
         seen = Seen() if seen is None else seen
         seen.add(called)
         plans = [_plans(spark, pipeline, name, frame) for name, frame in outputs.items()]
-        facts = find_facts(plans, event_times, built.folds)
+        facts = find_facts(plans, event_times, built.folds, built.pairs)
         lines, functions = list[str](), list[tuple[str, Any]]()
         for plan in plans:
             analysed = outputs[plan.name]._jdf.queryExecution().analyzed()
@@ -102,7 +106,7 @@ def _plan_lines(
 
 def _require_repeatable(
     pipeline: Pipeline,
-    frames: dict[str, DataFrame],
+    frames: Mapping[str, Any],
     plans: list[OutputPlans],
     lines: list[str],
     seen: Seen,
@@ -145,15 +149,19 @@ def _one_shuffle(spark: SparkSession) -> Iterator[None]:
         spark.conf.set(_SHUFFLES, str(kept))
 
 
-def call_pipeline(pipeline: Pipeline, frames: dict[str, DataFrame]) -> dict[str, DataFrame]:
-    """The pipeline's outputs by name; a single DataFrame is the output called ``output``."""
+def call_pipeline(pipeline: Pipeline, frames: Mapping[str, Any]) -> dict[str, DataFrame]:
+    """The pipeline's outputs by name; a single DataFrame is the output called ``output``.
+
+    ``frames`` has what its arguments name: DataFrames, and its instances.
+    """
     from pyspark.errors import AnalysisException, ParseException
     from pyspark.sql import DataFrame
 
     where = f"pipeline {pipeline.name}"
     file = own_file(pipeline.function)
     try:
-        given = {name: frames[name] for name in (*pipeline.streams, *pipeline.tables)}
+        own = () if pipeline.instances is None else (pipeline.instances,)
+        given = {name: frames[name] for name in (*pipeline.streams, *pipeline.tables, *own)}
         made = pipeline(**given, **pipeline.params)
     except (AnalysisException, ParseException) as error:
         text, place = _first_lines(error), place_in(error, file.parent) if file else ""

@@ -155,6 +155,44 @@ def markers_of(text: str, file: str | None) -> list[Argument]:
     return list(markers.values())
 
 
+def find_instances(
+    arguments: Iterable[Argument], frames: Mapping[str, str], has_section: bool, where: str
+) -> str | None:
+    """The argument that gets the pipeline's instances: the one annotated with ``Instances``."""
+    from tidemill.instances import Instances
+
+    found = [each for each in arguments if each.annotation is Instances]
+    if not found and not has_section:
+        return None
+    if not found:
+        raise ConfigError(
+            "the pipeline has instances:, and no argument of its code gets them",
+            where=where,
+            fix="annotate one with the class itself: 'from tidemill import Instances', not under "
+            "TYPE_CHECKING, then incentives: Instances",
+        )
+    first = found[0]
+    if not has_section:
+        raise ConfigError(
+            f"{first.told} gets instances, and the pipeline has none",
+            where=where,
+            fix="add instances: {table: …, id: …, from: …, to: …} to the pipeline",
+        )
+    if len(found) > 1:
+        raise ConfigError(
+            f"{found[1].told} gets instances, and so does {first.name!r}",
+            where=where,
+            fix="a pipeline has one kind of instances: use one argument at both places",
+        )
+    if first.name in frames:
+        raise ConfigError(
+            f"{first.told} gets instances, and has the name of a {frames[first.name]}",
+            where=where,
+            fix=f"rename it, or the {frames[first.name]}",
+        )
+    return first.name
+
+
 def bind(
     arguments: Iterable[Argument], frames: Mapping[str, str], given: GivenParams
 ) -> tuple[tuple[str, ...], dict[str, Any]]:

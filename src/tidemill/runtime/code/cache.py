@@ -28,6 +28,7 @@ class KnownCode(JsonValue):
     looked: Looked
     params: dict[str, Param] = field(default_factory=dict)
     tables: tuple[str, ...] = ()
+    instances: str | None = None
 
 
 def digest(columns: Mapping[str, Mapping[str, str]]) -> str:

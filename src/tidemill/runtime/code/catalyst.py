@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from tidemill.errors import PlanError
 from tidemill.planning.code.clocks import cast_specials, typed_specials
-from tidemill.planning.code.lineage import FOLD, PREPARE, table_name
+from tidemill.planning.code.lineage import FOLD, PAIR, PREPARE, table_name
 from tidemill.planning.code.tree import Tree, build_tree
 
 if TYPE_CHECKING:
@@ -117,6 +117,8 @@ def _words(name: str) -> str:
     for prefix in (FOLD, PREPARE):
         if name.startswith(prefix):
             return f"the parameters of the fold {name.removeprefix(prefix)}"
+    if name.startswith(PAIR):
+        return f"the parameters of the pair {name.removeprefix(PAIR)}"
     return f"the function {name}"
 
 

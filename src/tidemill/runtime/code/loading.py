@@ -18,7 +18,14 @@ from tidemill.config.loader import LoadedConfig
 from tidemill.config.pipeline import PipelineConfig
 from tidemill.errors import ConfigError, TidemillError, nearest
 from tidemill.pipeline import Pipeline, pipeline
-from tidemill.runtime.code.binding import Argument, GivenParams, arguments_of, bind, markers_of
+from tidemill.runtime.code.binding import (
+    Argument,
+    GivenParams,
+    arguments_of,
+    bind,
+    find_instances,
+    markers_of,
+)
 from tidemill.runtime.code.packages import Origin, find_origin
 
 _loaded: set[str] = set()
@@ -47,6 +54,8 @@ def load_pipeline(loaded: LoadedConfig, name: str, given: GivenParams | None = N
         arguments = arguments_of(found.function, loaded.base)
     tables = dict.fromkeys(loaded.config.tables, "table")
     known = tables | dict.fromkeys([*loaded.config.streams, *config.sources], "stream")
+    paired = find_instances(arguments, known, config.instances is not None, where)
+    arguments = [each for each in arguments if each.name != paired]
     read, params = bind(arguments, known, given or GivenParams(loaded, name))
     streams = tuple(each for each in read if known[each] == "stream")
     if not streams:
@@ -54,7 +63,7 @@ def load_pipeline(loaded: LoadedConfig, name: str, given: GivenParams | None = N
             "the code reads no stream", where=where, fix="give it an argument named as a stream"
         )
     joined = tuple(each for each in read if known[each] == "table")
-    found = replace(found, streams=streams, params=params, tables=joined)
+    found = replace(found, streams=streams, params=params, tables=joined, instances=paired)
     unused = set(config.sources) - set(found.streams)
     if unused:
         raise ConfigError(

@@ -51,6 +51,7 @@ def require_same(
         {source: pin.times.event_time for source, pin in manifest.sources.items()},
         {source for source, pin in manifest.sources.items() if pin.rows.meta},
         tables={name: work.table(name)[0] for name in pipeline.tables},
+        instances=work.instances(),
         seen=seen,
     )
     difference = first_difference(manifest.code.behaviour, facts.behaviour)

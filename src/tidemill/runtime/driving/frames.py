@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial, reduce
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -18,6 +18,7 @@ from tidemill.folds.packing import PACK_TIME, PACKED, Pack
 from tidemill.folds.runner import Delivery, Place
 from tidemill.folds.watermark import FoldWatermark
 from tidemill.iceberg.catalog import NAME
+from tidemill.instances import Instances
 from tidemill.pipeline import Pipeline
 from tidemill.planning.manifest import Manifest
 from tidemill.reading.marks import marked_stream, transformed_stream
@@ -28,6 +29,7 @@ from tidemill.rows.columns import MARK, stream_schema
 from tidemill.runfolder.decided_versions import DecidedVersions
 from tidemill.runfolder.folder import RunFolder
 from tidemill.runtime.code.analyst import call_pipeline
+from tidemill.runtime.instances.opening import bound
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -60,6 +62,14 @@ class Work:
         versions = DecidedVersions(self.folder.path, name)
         newest = versions.newest()
         return versions.rows(newest).schema, newest.pin.rows
+
+    def instances(self, run: str | None = None) -> Instances | None:
+        """What the code gets to pair its rows; without the URI of a folder only to be analysed."""
+        pin = self.manifest.instances
+        if pin is None:
+            return None
+        versions = DecidedVersions(self.folder.path, pin.argument)
+        return bound(pin, versions.rows(versions.of(0)).schema, run)
 
     def read_packed(
         self, spark: SparkSession, source: str, columns: list[str], pack: Pack
@@ -126,7 +136,7 @@ def build_frame(
     if pipeline is None:
         told = (work.written(spark, name, archives[name], targets[name]) for name in archives)
         return reduce(DataFrame.unionByName, told)
-    frames = {
+    frames: dict[str, Any] = {
         source: marked_stream(
             spark, pin, archives[source], work.options(source), manifest.code.spare
         )
@@ -135,6 +145,8 @@ def build_frame(
     for name in pipeline.tables:
         schema, rows = work.table(name)
         frames[name] = table_frame(spark, name, schema, rows, work.folder.files.root)
+    if pipeline.instances is not None:
+        frames[pipeline.instances] = work.instances(work.folder.files.root)
     deliver = Delivery(BatchWriter(targets), RESULT_DDL)
     with building(work.places(), partial(work.read_packed, spark), deliver):
         outputs = call_pipeline(pipeline, frames)

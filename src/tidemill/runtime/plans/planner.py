@@ -39,6 +39,7 @@ from tidemill.runtime.code.loading import fingerprint, load_pipeline
 from tidemill.runtime.code.lookout import Looked, Seen, watching
 from tidemill.runtime.plans.backfillplan import BackfillSteps
 from tidemill.runtime.plans.expecting import expectation_risks, find_checks, find_settling
+from tidemill.runtime.plans.instances import check_pairs, choose_instances, scoped_margins
 from tidemill.runtime.plans.pinning import check_columns, snapshot_ages
 from tidemill.runtime.plans.tables import OpenTable, open_tables
 from tidemill.runtime.reports.activity import Activity, ActivityKind, Tell, untold
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
     from tidemill.pipeline import Pipeline
     from tidemill.planning.code.analysis import PipelineFacts
     from tidemill.planning.manifest import SourcePin
+    from tidemill.runtime.instances.opening import OpenInstances
 
 
 @dataclass(frozen=True)
@@ -64,6 +66,26 @@ class _Opened:
     pins: dict[str, SourcePin]
     readers: dict[str, ArchiveReader]
     columns: dict[str, dict[str, str]]
+
+
+@dataclass(frozen=True)
+class _Beside:
+    """What the code gets beside its streams: reference tables, and instances."""
+
+    tables: Mapping[str, OpenTable]
+    instances: OpenInstances | None
+
+    @property
+    def columns(self) -> dict[str, dict[str, str]]:
+        """The types of all their columns."""
+        found = {f"table {name}": table.columns for name, table in self.tables.items()}
+        if self.instances is not None:
+            pin = self.instances.pin
+            found["instances"] = {
+                "": f"{pin.argument} {pin.id} {pin.start} {pin.end}",
+                **pin.columns,
+            }
+        return found
 
 
 def make_plan(
@@ -88,26 +110,35 @@ def make_plan(
         pipeline = None if known else load_pipeline(loaded, request.pipeline, given)
     streams = pipeline.streams if pipeline else known.streams if known else ()
     params = pin_params(pipeline) if pipeline else known.params if known else {}
+    argument = pipeline.instances if pipeline else known.instances if known else None
+    whole, paired = request, choose_instances(loaded, request, argument)
+    request = request if paired is None else paired.asked(request)
     loop = find_loop(loaded.config.streams, config, streams, request.into)
     if loop is not None:
         raise PlanError(loop, where=f"pipeline {request.pipeline}", fix="write elsewhere")
     steps = _steps(loaded, catalog, request, now)
     joined = pipeline.tables if pipeline else known.tables if known else ()
     tables = open_tables(loaded, joined)
+    own = None if paired is None else paired.opened
     opened = _open_sources(loaded, steps, request, streams)
     if known is None:
         steps.foresee(opened.pins, opened.readers)
-    facts = _facts(loaded, given, opened, known, spark, tables=tables, seen=seen, tell=tell)
+    joined_to = _Beside(tables, own)
+    facts = _facts(loaded, given, opened, known, spark, beside=joined_to, seen=seen, tell=tell)
     if known is None or facts is not known.facts:
         # It was analysed, for seconds: a table may have expired the snapshot meanwhile.
         opened = _open_sources(loaded, steps, request, streams)
     find = partial(find_uses, loaded, given)
     allowed = check_allowed(request.pipeline, facts.usages, config.allow, find)
+    if argument is not None:
+        check_pairs(request.pipeline, facts, argument, find)
     check_outputs(request.pipeline, config, facts)
     expect = find_checks(request.pipeline, config, facts)
     warm_up = config.warm_up if request.warm_up is None else request.warm_up
     look_ahead = config.look_ahead if request.look_ahead is None else request.look_ahead
-    margins = steps.margins(facts, warm_up, look_ahead)
+    is_told = warm_up is not None or look_ahead is not None
+    is_scoped = paired is not None and facts.is_scoped and not is_told
+    margins = scoped_margins() if is_scoped else steps.margins(facts, warm_up, look_ahead)
     settles = find_settling(facts, config, look_ahead) if request.live is not None else {}
     narrowed = {
         name: replace(pin, rows=replace(pin.rows, columns=facts.columns[name]))
@@ -139,7 +170,7 @@ def make_plan(
     boundaries = _boundaries(request, config, span, extents)
     setting = _slice_setting(request, config)
     return RunPlan(
-        request=request,
+        request=whole,
         created=now,
         fingerprint=code,
         facts=facts,
@@ -155,6 +186,7 @@ def make_plan(
         settles=settles,
         params=params,
         tables={name: table.pin for name, table in tables.items()},
+        instances=None if paired is None else paired.plan(facts, statistics),
     )
 
 
@@ -194,7 +226,9 @@ def code_fingerprint(loaded: LoadedConfig, name: str, given: GivenParams | None 
     streams = {key: value.event_time for key, value in loaded.config.streams.items()}
     conf = {key: str(value) for key, value in loaded.config.spark.conf.items()}
     tables = {key: value.model_dump_json() for key, value in loaded.config.tables.items()}
-    facts = (sources, streams, conf, params, tables)
+    own = config.instances
+    columns = None if own is None else (own.id, own.from_, own.to)
+    facts = (sources, streams, conf, params, tables, *([columns] if columns else []))
     return fingerprint(loaded, name, map(str, facts))
 
 
@@ -241,13 +275,12 @@ def _facts(
     known: KnownCode | None,
     spark: SparkSession | None,
     *,
-    tables: Mapping[str, OpenTable],
+    beside: _Beside,
     seen: Seen,
     tell: Tell,
 ) -> PipelineFacts:
     """From the cache, or by asking a small Spark session."""
-    joined = {f"table {name}": table.columns for name, table in tables.items()}
-    columns, name = digest({**opened.columns, **joined}), given.pipeline
+    columns, name = digest({**opened.columns, **beside.columns}), given.pipeline
     if known is not None and known.columns == columns:
         return known.facts
     tell(Activity(ActivityKind.ANALYSING))
@@ -273,7 +306,8 @@ def _facts(
                 {source: opened.readers[source].schema() for source in pipeline.streams},
                 {source: opened.pins[source].times.event_time for source in pipeline.streams},
                 {source for source in pipeline.streams if opened.pins[source].rows.meta},
-                tables={name: tables[name].schema for name in pipeline.tables},
+                tables={name: beside.tables[name].schema for name in pipeline.tables},
+                instances=None if beside.instances is None else beside.instances.bound(),
                 seen=seen,
                 twice=True,
             )
@@ -282,7 +316,13 @@ def _facts(
             session.stop()
     looked = Looked.now(seen)
     analysed = KnownCode(
-        pipeline.streams, columns, facts, looked, pin_params(pipeline), pipeline.tables
+        pipeline.streams,
+        columns,
+        facts,
+        looked,
+        pin_params(pipeline),
+        pipeline.tables,
+        pipeline.instances,
     )
     remember(loaded.home, code_fingerprint(loaded, name, given), analysed)
     return facts

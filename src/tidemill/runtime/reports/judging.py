@@ -148,9 +148,7 @@ def _judge_rows(
         if not SINKS.find(pin.kind).is_readable or not asked:
             continue
         checks = [each for each in asked if each.about not in COUNTED]
-        rows[name], found = find_violations(
-            sinks[name], pin, checks, manifest.times.output, folder.path
-        )
+        rows[name], found = find_violations(sinks[name], pin, checks, manifest.kept, folder.path)
         violations.update(found)
     counts = RowCounts(totals.read, totals.late, totals.dead, rows)
     return judge(manifest.expect, counts, violations, without)

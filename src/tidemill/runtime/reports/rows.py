@@ -176,7 +176,7 @@ def _output(loaded: LoadedConfig, manifest: Manifest, folder: RunFolder, name: s
             fix="read them as their consumers do",
         )
     columns = [field["name"] for field in json.loads(pin.schema).get("fields", [])]
-    span = manifest.times.output if manifest.times.ends else None
+    span = manifest.kept if manifest.times.ends else None
     order = (*([pin.time] if pin.time else []), *(key for key in pin.key if key != pin.time))
     return PlaceRows(
         pin.place,

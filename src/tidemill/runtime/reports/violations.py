@@ -27,7 +27,7 @@ _SAMPLES = 3
 
 
 def find_violations(
-    sink: Sink, pin: SinkPin, checks: Sequence[Check], span: tuple[int, int], folder: Path
+    sink: Sink, pin: SinkPin, checks: Sequence[Check], span: tuple[int, int] | None, folder: Path
 ) -> tuple[int, dict[Check, Violations]]:
     """How many rows the output has in the span, and those of them that break a check.
 
@@ -52,7 +52,7 @@ def find_violations(
 
 
 def _samples(
-    sink: Sink, schema: pa.Schema, broken: dict[Check, _Watch], span: tuple[int, int]
+    sink: Sink, schema: pa.Schema, broken: dict[Check, _Watch], span: tuple[int, int] | None
 ) -> dict[Check, list[str]]:
     found: dict[Check, list[str]] = {check: [] for check in broken}
     if not broken:

@@ -36,7 +36,8 @@ if TYPE_CHECKING:
     from tidemill.config.loader import LoadedConfig
     from tidemill.planning.plan import RunPlan, RunRequest
 
-_RENAMED = {"region": "regions", "param": "params"}
+_RENAMED = {"region": "regions", "param": "params", "instance": "instances"}
+_RANGE = ("from", "to")
 
 
 @dataclass(frozen=True)
@@ -108,7 +109,8 @@ def request_of(manifest: Manifest) -> RunRequest:
     """The request of a backfill, from the options with which it was begun."""
     asked = dict(manifest.identity.asked)
     try:
-        start, end = asked.pop("from"), asked.pop("to")
+        is_open = "instance" in asked  # their periods are the range
+        start, end = (asked.pop(key, None) if is_open else asked.pop(key) for key in _RANGE)
     except KeyError:
         raise PlanError(
             f"the run {manifest.run} does not say with which options it was begun",

@@ -29,7 +29,11 @@ from tidemill.types import BEGINNING, FOREVER, TimeRange, show_duration, show_in
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
 _RUN = re.compile(r"\d{8}_\d{6}_[0-9a-f]{4}")
 _NOT_ASKED = ("pipeline", "append", "allow_empty")  # options that permit a start and change no row
-_FLAGS = {"live": "start", "regions": "region"}  # what the command line calls them
+_FLAGS = {
+    "live": "start",
+    "regions": "region",
+    "instances": "instance",
+}  # what the command line calls them
 _BEGINNING = ("from", "to", "start", "emit-from")
 REPEATABLE = ("backfill", "archive")
 """Modes whose runs can be started again: where they begin does not depend on today's date."""

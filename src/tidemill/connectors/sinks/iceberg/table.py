@@ -63,7 +63,7 @@ class IcebergTable(Sink):
     def prepare(self, at_start: BatchStamp | None) -> None:
         """Make the table if it is missing. An archive's table gets the columns that it lacks."""
         table, order = self.ensure(), tuple(self.pin.own["order"])
-        self._target = Target.of(table, self.pin.time, self.run.manifest.times.output, order)
+        self._target = Target.of(table, self.pin.time, self.run.manifest.kept, order)
         self.at_start = at_start
 
     def ensure(self) -> Table:

@@ -34,7 +34,7 @@ class KafkaTopic(Sink):
         """Settings come from the YAML at each start: they may be secret, so no file keeps them."""
         self.place, self.shape = pin.place, MessageShape.of(pin)
         client = {**section.options, "bootstrap.servers": section.brokers}
-        kept = run.manifest.times.output
+        kept = run.manifest.kept
         self.target = TopicTarget(pin.own["target"], self.shape, kept, client, run.run)
         self._note = SentNote(run.folder)
 

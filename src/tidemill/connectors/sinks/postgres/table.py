@@ -69,7 +69,7 @@ class PostgresTable(Sink):
                 self._check_unique(connection)
             self._drop_stages(connection)
         self.at_start = at_start
-        kept = self.run.manifest.times.output
+        kept = self.run.manifest.kept
         self._target = PostgresTarget(
             self.place, self._schema, self._prefix, columns, self.pin.time, kept, self._client
         )

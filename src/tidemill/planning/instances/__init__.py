@@ -1,0 +1,1 @@
+"""Instances of a pipeline: their values, and what of their table can be used."""

@@ -1,0 +1,90 @@
+"""The instances of a plan: which ones it computes, over which range, and what they rule out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from tidemill.errors import PlanError
+from tidemill.iceberg.catalog import open_catalog
+from tidemill.planning.instances.choosing import choose
+from tidemill.planning.instances.expecting import InstancesPlan, expect_pairs, range_of
+from tidemill.planning.ranges import Margins
+from tidemill.runtime.registry import open_registry
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from tidemill.config.loader import LoadedConfig
+    from tidemill.planning.code.analysis import PipelineFacts
+    from tidemill.planning.instances.values import Instance
+    from tidemill.planning.plan import RunRequest
+    from tidemill.planning.statistics import SourceStatistics
+    from tidemill.runtime.instances.opening import OpenInstances
+
+
+@dataclass(frozen=True)
+class ChosenInstances:
+    """The instances of a pipeline, opened, and those of them that a run computes."""
+
+    opened: OpenInstances
+    chosen: list[Instance]
+
+    def asked(self, request: RunRequest) -> RunRequest:
+        """The request over the range of their periods: an instance is always computed whole."""
+        return replace(request, range=range_of(self.chosen))
+
+    def plan(
+        self, facts: PipelineFacts, statistics: Mapping[str, SourceStatistics]
+    ) -> InstancesPlan:
+        """What a plan tells of them."""
+        pin = replace(self.opened.pin, ids=tuple(str(each.id) for each in self.chosen))
+        pairs = expect_pairs(self.chosen, facts.pairs, statistics)
+        broken = tuple(f"{each.id}: {each.reason}" for each in self.opened.book.broken)
+        return InstancesPlan(pin, range_of(self.chosen), pairs, broken)
+
+
+def choose_instances(
+    loaded: LoadedConfig, request: RunRequest, argument: str | None
+) -> ChosenInstances | None:
+    """The instances that a request is about; None for a pipeline without instances."""
+    where = f"pipeline {request.pipeline}"
+    if argument is None:
+        if request.instances:
+            fix = "leave --instance out, or add instances: to the pipeline"
+            raise PlanError("the pipeline has no instances", where=where, fix=fix)
+        return None
+    if request.live is not None:
+        raise PlanError(
+            "a pipeline with instances cannot run live yet",
+            where=where,
+            fix="'tidemill backfill' computes its instances",
+        )
+    from tidemill.runtime.instances.opening import open_instances
+
+    opened = open_instances(loaded, request.pipeline, open_catalog(loaded), argument)
+    withdrawn = open_registry(loaded.home).withdrawn(request.pipeline)
+    chosen = choose(opened.book, request.instances, request.range, withdrawn, where)
+    return ChosenInstances(opened, chosen)
+
+
+def check_pairs(
+    pipeline: str, facts: PipelineFacts, argument: str, find: Callable[[Sequence[str]], str]
+) -> None:
+    """Refuse code with which instances would not be given right; says where the code does it."""
+    if not facts.pairs:
+        raise PlanError(
+            f"the code takes the instances {argument!r} and pairs nothing with them",
+            where=f"pipeline {pipeline}",
+            fix=f"write .transform({argument}.pair(on=[…], where=…)) behind a stream",
+        )
+    for fault in facts.faults[:1]:
+        place = find(fault.calls) if fault.calls else ""
+        where = f"pipeline {pipeline}" + (f" ({place})" if place else "")
+        raise PlanError(fault.message, where=where, fix=fault.fix)
+
+
+def scoped_margins() -> Margins:
+    """What is read around the periods where every operator stands behind a pairing: nothing."""
+    return Margins(timedelta(), timedelta(), "an instance has no row outside of its period")
