@@ -40,7 +40,30 @@ def pipeline(plays, chosen):
 """
 
 
-class Pasture(Meadow):
+class Growing:
+    """A table to which rows of now are appended beside a test."""
+
+    grow: Callable[[int], datetime]
+
+    @contextmanager
+    def growing(self) -> Iterator[None]:
+        """Rows of now are appended meanwhile."""
+        done = threading.Event()
+
+        def grow() -> None:
+            while not done.wait(0.3):
+                self.grow(10)
+
+        thread = threading.Thread(target=grow)
+        thread.start()
+        try:
+            yield
+        finally:
+            done.set()
+            thread.join()
+
+
+class Pasture(Growing, Meadow):
     """A live run of some keys; cohorts of others are decided by the test itself."""
 
     def __init__(self, folder: Path, seed: int) -> None:
@@ -73,23 +96,6 @@ class Pasture(Meadow):
         ]  # fmt: skip
         return counted(rows, WIDTH, 0, frontier // SECOND - LATENESS)
 
-    @contextmanager
-    def growing(self) -> Iterator[None]:
-        """Rows of now are appended meanwhile."""
-        done = threading.Event()
-
-        def grow() -> None:
-            while not done.wait(0.3):
-                self.grow(10)
-
-        thread = threading.Thread(target=grow)
-        thread.start()
-        try:
-            yield
-        finally:
-            done.set()
-            thread.join()
-
 
 def wait_for(what: Callable[[], object], seconds: float = 150) -> None:
     deadline = time.monotonic() + seconds
@@ -101,8 +107,8 @@ def wait_for(what: Callable[[], object], seconds: float = 150) -> None:
 class Drive:
     """A live run that this process drives in a thread."""
 
-    def __init__(self, pasture: Pasture, run: str, spark: Any) -> None:
-        self.project, self.run = pasture.project, run
+    def __init__(self, meadow: Meadow, run: str, spark: Any) -> None:
+        self.project, self.run = meadow.project, run
         self.error: list[BaseException] = []
         self.thread = threading.Thread(target=self._drive, args=(spark,))
         self.thread.start()
@@ -151,8 +157,3 @@ def test_a_cohort_that_is_caught_up_is_as_if_it_had_always_been_there(spark, tmp
     meetings = cohorts.meetings()
     outcomes = [cohorts.outcome(each.number) for each in meetings]
     assert outcomes == [Outcome(n + 1) for n in range(len(meetings) - 1)] + [united]
-    assert pasture.rows("marts.output__late") == late_of(pasture, manifest, frontier)
-
-
-def late_of(pasture: Pasture, manifest: Manifest, frontier: int) -> list[dict[str, Any]]:
-    return pasture.rows("marts.output__late")

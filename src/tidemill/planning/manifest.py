@@ -322,7 +322,7 @@ class Manifest(JsonValue):
         is_own = self.times.ends and self.run in self.outputs.late_table
         return None if is_own else self.times.output
 
-    def as_child(self, parent: "Manifest", cohort: int) -> "Manifest":
+    def as_child(self, parent: "Manifest", cohort: int, ids: tuple[str, ...]) -> "Manifest":
         """The manifest of a run that catches a cohort up for a live run, whose rows it writes.
 
         It has all from the live run that decides what comes of a row: code, times of sources,
@@ -334,6 +334,7 @@ class Manifest(JsonValue):
             for name, pin in self.sources.items()
         }
         origin = Origin(parent=ParentRun(parent.run, cohort))
+        instances = parent.instances and replace(parent.instances, ids=ids)
         return replace(
             self,
             identity=replace(self.identity, name=None, asked={}, origin=origin),
@@ -346,6 +347,7 @@ class Manifest(JsonValue):
             resources=parent.resources,
             code=replace(parent.code, event_range_at_source=False),
             expect=(),
+            instances=instances,
         )  # fmt: skip
 
     def begun_as(self, name: str | None, asked: dict[str, Any]) -> "Manifest":

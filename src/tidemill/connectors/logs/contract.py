@@ -69,8 +69,8 @@ class LogHome(LiveHome, ABC):
     """The log in the words of a plan, such as ``topic {location}``."""
 
     ends_anywhere: ClassVar[bool] = True
-    """Whether a slice can end at any whole millisecond that the log has passed: two runs that are to
-    meet (`planning/meeting.py`) end a slice at one frontier."""
+    """Whether a slice can end at any whole millisecond that the log has passed: two runs that are
+    to meet (`planning/meeting.py`) end a slice at one frontier."""
 
     @property
     def grows(self) -> bool:

@@ -8,20 +8,21 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+
 from tidemill.planning.meeting import Pace, patience, rest
 from tidemill.runfolder.cohorts import Cohort, Cohorts, Ending, Meeting, Outcome
 from tidemill.runfolder.decided_versions import DecidedVersions
 from tidemill.runfolder.journal import read_repeats
 from tidemill.runfolder.offset_log import last_batch, latest_entry, read_batch
 from tidemill.runtime.driving.children import Children
+from tidemill.runtime.driving.gathering import Gathering, fit
 from tidemill.runtime.driving.meeting import OneRun, Pair
 from tidemill.runtime.registry import OVER, RunState
 from tidemill.types import SECOND
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    import pyarrow as pa
 
     from tidemill.runtime.driving.frames import Work
     from tidemill.runtime.registry import Registry
@@ -47,6 +48,8 @@ class CohortWatch:
         self.cohorts = Cohorts(self.folder.path)
         self.live = OneRun(self.folder, self.manifest)
         self.children = Children(work.loaded, self.manifest.run, registry)
+        pin = work.manifest.instances
+        self.gathering = None if pin is None else Gathering(work, registry, pin)
         self._lock = threading.Lock()
         self._settled: set[int] = set()
         self._since: float | None = None  # live rows wait since then
@@ -75,6 +78,8 @@ class CohortWatch:
         elif meeting is None and time.monotonic() >= self._rests:
             with self._lock:
                 self._set_meeting(batch)
+        if self.gathering is not None:
+            self.gathering.look(batch)
 
     def tick(self) -> None:
         """Drive children; give up a meeting for which a source has waited too long."""
@@ -213,16 +218,11 @@ class CohortWatch:
             return  # it was done, or what was decided later has them
         newest = versions.newest()
         added = versions.rows(replace(newest, digest=cohort.rows))
-        rows = _joined(versions.rows(newest), added)
+        rows = versions.rows(newest)
+        rows = pa.concat_tables([rows, fit(added, rows.schema)]).combine_chunks()
         versions.decide(batch, versions.keep(rows, newest.pin, time.time_ns() // 1_000))
 
     def _end(self, cohort: Cohort) -> None:
         """A child is over without a union: it was through, or somebody has cancelled it."""
         is_through = self.children.state(cohort) is RunState.FINISHED
         self.cohorts.end(Ending(cohort.number, is_through, "" if is_through else "cancelled"))
-
-
-def _joined(rows: pa.Table, added: pa.Table) -> pa.Table:
-    import pyarrow as pa
-
-    return pa.concat_tables([rows, added.select(rows.schema.names).cast(rows.schema)])

@@ -69,7 +69,7 @@ class Work:
         if pin is None:
             return None
         versions = DecidedVersions(self.folder.path, pin.argument)
-        return bound(pin, versions.rows(versions.of(0)).schema, run)
+        return bound(pin, versions.rows(versions.newest()).schema, run)
 
     def read_packed(
         self, spark: SparkSession, source: str, columns: list[str], pack: Pack

@@ -186,7 +186,7 @@ def make_plan(
         settles=settles,
         params=params,
         tables={name: table.pin for name, table in tables.items()},
-        instances=None if paired is None else paired.plan(facts, statistics),
+        instances=None if paired is None else paired.plan(facts, statistics, request.output(now)),
     )
 
 

@@ -53,7 +53,7 @@ def prepare_child(loaded: LoadedConfig, run: str, number: int) -> Manifest:
     plan = make_plan(loaded, asked, datetime.now(UTC))
     made = pipeline_manifest(loaded, plan, cohort.child, local_cores())
     _require_same_code(made, parent)
-    made = made.as_child(parent, number)
+    made = made.as_child(parent, number, cohort.ids)
     made = replace(made, identity=replace(made.identity, mode=Mode.CATCH_UP))
     with one_start_at_a_time(loaded.home):
         shutil.rmtree(folder.path, ignore_errors=True)
