@@ -1,4 +1,4 @@
-"""Instances of a live run, created before, during and long after their periods: the instance law."""
+"""The instance law in a live run: created before, during and long after their periods."""
 
 from __future__ import annotations
 
@@ -62,9 +62,9 @@ class Market(Growing, Meadow):
         found: dict[int, list[int]] = {}
         for row in rows:
             at, own = to_micros(row["event_ts"]), offer.params
-            if offer.start <= at < offer.end and row["key"] == own["key"]:
-                if row["n"] % own["step"] == 0:
-                    found.setdefault(at // SECOND // WIDTH * WIDTH, []).append(row["n"])
+            is_paired = row["key"] == own["key"] and row["n"] % own["step"] == 0
+            if offer.start <= at < offer.end and is_paired:
+                found.setdefault(at // SECOND // WIDTH * WIDTH, []).append(row["n"])
         until = frontier // SECOND - LATENESS // SECONDS
         return [
             {"offer": offer.id, "key": offer.params["key"], "n": len(numbers), "sum": sum(numbers),

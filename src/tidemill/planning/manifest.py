@@ -12,7 +12,7 @@ from tidemill.planning.code.chains import FoldPin
 from tidemill.planning.code.params import Param
 from tidemill.planning.code.shapes import FoldShape
 from tidemill.planning.cuts import Cut, Delays
-from tidemill.types import FOREVER_MICROS, TimeRange, from_micros
+from tidemill.types import FOREVER_MICROS, Mode, TimeRange, from_micros
 
 VERSION: Final = 2
 
@@ -337,7 +337,9 @@ class Manifest(JsonValue):
         instances = parent.instances and replace(parent.instances, ids=ids)
         return replace(
             self,
-            identity=replace(self.identity, name=None, asked={}, origin=origin),
+            identity=replace(
+                self.identity, mode=Mode.CATCH_UP, name=None, asked={}, origin=origin
+            ),
             times=replace(
                 self.times, output=(0, FOREVER_MICROS), yields_to=parent.run,
                 misalignment=parent.times.misalignment, needs=parent.times.needs,

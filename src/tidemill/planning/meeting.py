@@ -15,9 +15,11 @@ from dataclasses import dataclass
 from tidemill.types import MILLISECOND, SECOND
 
 _NEAR = 2
-"""A child is near if it is behind by so many strides of the live run."""
+"""A child is near if it is behind by so many steps."""
 _AHEAD = 2
-"""So many strides lie between the live run and the frontier of a meeting."""
+"""So many steps lie between the live run and the frontier of a meeting."""
+_SLOW = 10 * SECOND
+"""A batch of the child that takes longer was one of history."""
 _SHORTEST, _LONGEST = SECOND, 30 * SECOND
 _REST = 4
 """After a postponed meeting both runs go on for so many times the patience, at least."""
@@ -34,8 +36,11 @@ class Pace:
 
     @property
     def step(self) -> int:
-        """How much of the log's time a live batch takes, never less than a trigger."""
-        return max(self.trigger, self.stride, MILLISECOND)
+        """How much of the log's time a batch of either run takes, never less than a trigger.
+
+        A child is never nearer than one of its own batches.
+        """
+        return max(self.trigger, self.stride, min(self.batch, _SLOW), MILLISECOND)
 
 
 def is_gathered(first: int, now: int, gather: int) -> bool:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tidemill.planning.manifest import Manifest, ParentRun
     from tidemill.runtime.registry import Registry
 
-_EVERY = 0.2
+_EVERY, _SELDOM = 0.2, 2.0
 
 
 class ChildWatch:
@@ -28,7 +28,7 @@ class ChildWatch:
         self.folder, self.manifest, self.registry = folder, manifest, registry
         self.cohorts = Cohorts(folder.path.parent / parent.run)
         (self.cohort,) = (c for c in self.cohorts.cohorts() if c.number == parent.cohort)
-        self._looked, self._judged, self._answer = 0.0, -1, False
+        self._looked, self._asked, self._judged, self._answer = 0.0, 0.0, -1, False
         self.is_meeting = False
 
     def is_over(self) -> bool:
@@ -43,6 +43,10 @@ class ChildWatch:
 
     def is_in_vain(self) -> bool:
         """Whether the parent has ended for good, so that nobody will take the state over."""
+        now = time.monotonic()
+        if now - self._asked < _SELDOM:
+            return False
+        self._asked = now
         return self.registry.get(self.parent.run).state in OVER
 
     def _is_through(self) -> bool:

@@ -216,6 +216,8 @@ class Driver:
         """Look at the runs that this one catches up for, gives way to, or has as children."""
         if self.child is not None and self.child.is_over():
             self._ended.set()
+        elif self.child is not None and self.child.is_in_vain():
+            update_control(self.folder.path, cancelled=True)
         if self.yielding is not None and not (self.child and self.child.is_meeting):
             self.yielding.look()
         if self.cohorts is not None:

@@ -28,7 +28,7 @@ from tidemill.runtime.registry import open_registry
 from tidemill.runtime.spark.settings import local_cores
 from tidemill.runtime.starts.guards import one_start_at_a_time, require_place
 from tidemill.runtime.starts.starting import complete_run, write_run
-from tidemill.types import Mode, from_micros
+from tidemill.types import from_micros
 
 if TYPE_CHECKING:
     from tidemill.config.loader import LoadedConfig
@@ -54,7 +54,6 @@ def prepare_child(loaded: LoadedConfig, run: str, number: int) -> Manifest:
     made = pipeline_manifest(loaded, plan, cohort.child, local_cores())
     _require_same_code(made, parent)
     made = made.as_child(parent, number, cohort.ids)
-    made = replace(made, identity=replace(made.identity, mode=Mode.CATCH_UP))
     with one_start_at_a_time(loaded.home):
         shutil.rmtree(folder.path, ignore_errors=True)
         require_place(SinkRun(loaded, open_catalog(loaded), made, folder.path), asked)
