@@ -338,10 +338,12 @@ class Manifest(JsonValue):
         return replace(
             self,
             identity=replace(
-                self.identity, mode=Mode.CATCH_UP, name=None, asked={}, origin=origin
+                self.identity, mode=Mode.CATCH_UP, name=None, asked={}, origin=origin,
+                instances=instances,
             ),
             times=replace(
                 self.times, output=(0, FOREVER_MICROS), yields_to=parent.run,
+                rate=None if instances is None else instances.catch_up.rate,
                 misalignment=parent.times.misalignment, needs=parent.times.needs,
             ),
             sources=sources,
@@ -349,7 +351,6 @@ class Manifest(JsonValue):
             resources=parent.resources,
             code=replace(parent.code, event_range_at_source=False),
             expect=(),
-            instances=instances,
         )  # fmt: skip
 
     def begun_as(self, name: str | None, asked: dict[str, Any]) -> "Manifest":

@@ -128,7 +128,9 @@ class Gathering:
         """Make a cohort of those that wait, once the first has waited long enough."""
         now = _now()
         self._waits = {str(each.id): self._waits.get(str(each.id), now) for each in late}
-        is_due = bool(late) and is_gathered(min(self._waits.values()), now, self.pin.gather)
+        is_due = bool(late) and is_gathered(
+            min(self._waits.values()), now, self.pin.catch_up.gather
+        )
         running = [n for n in range(1, cohorts + 1) if not self.cohorts.is_over(n)]
         if not is_due or len(running) >= _MOST:
             return
