@@ -200,3 +200,14 @@ def never(*_):
 def made(folder: Path, **options) -> Run:
     folder.mkdir(parents=True)
     return Run(folder, **options)
+
+
+def test_slices_that_are_decided_and_that_no_batch_has_yet_count_as_read(tmp_path):
+    live = made(tmp_path / "live", history=False)
+    live.step(frozenset())
+    at = live.entries[0][0].frontier
+    slices = live.routes[0].decided_slices
+    slices.decide(at, Offset("plays", at + 9_000, {"0": 7}))
+    slices.decide(at + 9_000, Offset("plays", at + 20_000, {"0": 8}))
+    found = OneRun(live.folder, live.manifest).decided(0)
+    assert found == {"plays": at + 20_000, "ads": live.entries[0][1].frontier}
