@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
 import time
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.live.cohort_victim import PLACES
 from tests.live.meadow import LATENESS, Meadow
 from tests.live.test_cohorts import Drive, Growing, wait_for
 from tidemill.planning.instances.values import Instance
 from tidemill.runfolder.cohorts import Cohorts
 from tidemill.runfolder.decided_versions import DecidedVersions
 from tidemill.runfolder.folder import RunFolder
-from tidemill.runfolder.offset_log import committed_entry, last_batch
+from tidemill.runfolder.lease import is_held
+from tidemill.runfolder.offset_log import committed_batches, committed_entry, last_batch
 from tidemill.runtime.instances.opening import open_instances
 from tidemill.testing import assert_same_rows
 from tidemill.types import SECOND, from_micros, to_micros
@@ -107,3 +114,47 @@ def test_an_instance_gives_its_rows_whenever_it_is_created(spark, tmp_path):
     expected = market.expected(frontier)
     assert {row["offer"] for row in expected} >= {"over", "running", "later"}
     assert_same_rows(market.rows("marts.output"), expected, f"up to {from_micros(frontier)}")
+
+
+def test_whatever_is_killed_the_rows_are_the_same(spark, tmp_path):
+    """A kill at every step that the live run takes; a child is killed once while it reads."""
+    market = Market(tmp_path, 3)
+    project, born = market.project, market.born
+    market.add("running", born - 300 * SECONDS, born + timedelta(hours=1), 2, 2)
+    manifest = project.prepare_run("pipeline", spark=spark)
+    folder = RunFolder.of(project.loaded.home, manifest.run)
+    cohorts = Cohorts(folder.path)
+    with market.growing():
+        for place in PLACES:
+            assert drive(market, manifest.run, place).wait(240) == -signal.SIGKILL, place
+            if place == "its child is started":
+                child = RunFolder.of(project.loaded.home, cohorts.cohorts()[0].child)
+                wait_for(partial(kill_driver, child))
+        united = cohorts.union_of(1)
+        assert united is not None and united.batch is not None
+        last = drive(market, manifest.run, "")
+        wait_for(lambda: last_batch(folder.checkpoint) > united.batch + 5)
+        time.sleep(WIDTH)
+        project.stop(manifest.run)
+        assert last.wait(60) == 0
+    entry = committed_entry(folder.checkpoint)
+    assert entry is not None
+    expected = market.expected(entry.slowest()["plays"])
+    assert_same_rows(market.rows("marts.output"), expected, "after all kills")
+
+
+def drive(market: Market, run: str, place: str) -> subprocess.Popen[bytes]:
+    config = market.folder / "tidemill.yaml"
+    command = [sys.executable, "-m", "tests.live.cohort_victim", str(config), run, place]
+    log = (market.folder / "victim.log").open("ab")
+    return subprocess.Popen(command, stdout=log, stderr=log)
+
+
+def kill_driver(child: RunFolder) -> bool:
+    """Kill -9 the driver of a child that has committed a batch."""
+    if not child.path.exists() or not is_held(child.path):
+        return False
+    if not committed_batches(child.checkpoint):
+        return False
+    os.kill(int((child.path / "lease").read_text("utf-8").split()[0]), signal.SIGKILL)
+    return True

@@ -218,8 +218,9 @@ class Driver:
             self._ended.set()
         elif self.child is not None and self.child.is_in_vain():
             update_control(self.folder.path, cancelled=True)
-        if self.yielding is not None and not (self.child and self.child.is_meeting):
-            self.yielding.look()
+        if self.yielding is not None:
+            is_awaited = self.child is not None and self.child.is_meeting
+            (self.yielding.let_go if is_awaited else self.yielding.look)()
         if self.cohorts is not None:
             self.cohorts.tick()
 
