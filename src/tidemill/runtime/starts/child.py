@@ -13,7 +13,6 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from tidemill.connectors.logs.contract import live_home
 from tidemill.connectors.sinks.contract import SinkRun
 from tidemill.errors import RunError
 from tidemill.iceberg.catalog import open_catalog
@@ -60,19 +59,6 @@ def prepare_child(loaded: LoadedConfig, run: str, number: int) -> Manifest:
         _keep_rows(loaded, parent, cohort)
         write_run(loaded, made)
     return made
-
-
-def require_meetings(loaded: LoadedConfig, manifest: Manifest) -> None:
-    """Refuse a live run whose instances could not be caught up, because of its logs."""
-    for pin in manifest.sources.values():
-        if not live_home(loaded, pin.stream).ends_anywhere:
-            raise RunError(
-                "an instance that is created late is handed over to the live run at one frontier, "
-                "and the slices of this log end where its own records say",
-                where=f"stream {pin.stream}",
-                fix="give the stream live: {type: kafka, …}, or an Iceberg archive, whose tail is "
-                "read",
-            )
 
 
 def _cohort(loaded: LoadedConfig, run: str, number: int) -> Cohort:
