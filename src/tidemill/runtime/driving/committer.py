@@ -218,6 +218,8 @@ class Committer:
             (self.manifest.outputs.late_table, aside.filter(pc.invert(dead))),
             (self.manifest.outputs.dead_table, aside.filter(dead)),
         ):
+            if not name:
+                continue  # another run tells of the stream's rows
             kept = ingested_in(self.manifest.aside, rows)
             fresh = not_given_aside(self.manifest.outputs.discard.get(name), before, kept)
             if len(fresh):

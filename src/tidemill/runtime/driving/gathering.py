@@ -6,9 +6,10 @@ import logging
 import time
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import cached_property
 from typing import TYPE_CHECKING
 
-from tidemill.connectors.tables.contract import pin_again
+from tidemill.connectors.tables.contract import pin_again, pin_section, section_of
 from tidemill.iceberg.catalog import open_catalog
 from tidemill.planning.instances.arriving import sort_arrivals
 from tidemill.planning.instances.book import read_book
@@ -22,10 +23,11 @@ from tidemill.runtime.instances.opening import rows_of, with_moments
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyiceberg.catalog import Catalog
 
     from tidemill.planning.instances.book import Book
     from tidemill.planning.instances.values import Instance
-    from tidemill.planning.manifest import InstancesPin
+    from tidemill.planning.manifest import InstancesPin, TablePin
     from tidemill.runfolder.decided_versions import Version
     from tidemill.runtime.driving.frames import Work
     from tidemill.runtime.registry import Registry
@@ -48,8 +50,12 @@ class Gathering:
         self.live, self.cohorts = OneRun(work.folder, work.manifest), Cohorts(work.folder.path)
         self.versions = DecidedVersions(work.folder.path, pin.argument)
         self._looked = 0.0
-        self._table = (pin.table, None)  # type: ignore[var-annotated]
+        self._table: tuple[TablePin, pa.Table | None] = (pin.table, None)
         self._waits: dict[str, int] = {}  # since when, µs
+
+    @cached_property
+    def _catalog(self) -> Catalog:
+        return open_catalog(self.work.loaded)
 
     def look(self, batch: int) -> None:
         """After a batch is committed, and before the next one begins. Never stops the run."""
@@ -78,15 +84,13 @@ class Gathering:
     def _read(self, newest: Version) -> pa.Table:
         """The rows of the table as it is now; it is read again only if it has changed."""
         known, rows = self._table
-        catalog, name = open_catalog(self.work.loaded), f"of the instances {self.pin.argument}"
+        catalog, name = self._catalog, f"of the instances {self.pin.argument}"
         found = None
         if rows is not None:
             found = pin_again(known, name, self.work.loaded.base, catalog)
             if found is None:
                 return rows
         if found is None:
-            from tidemill.connectors.tables.contract import pin_section, section_of
-
             found = pin_section(section_of(newest.pin), name, self.work.loaded.base, catalog)
         moments = with_moments(found[1], (self.pin.start, self.pin.end), name)
         self._table = (found[0], moments)

@@ -57,6 +57,14 @@ class OneRun:
         batch = self.committed()
         return batch if batch is not None and self.is_at(batch, frontier) else None
 
+    def is_whole(self, batch: int) -> bool:
+        """Whether every fold has a state file for each bucket after a batch."""
+        files, wanted = StateFiles(self.folder.state), list(range(self.manifest.resources.buckets))
+        return all(
+            [bucket for bucket, _ in files.buckets(name, batch)] == wanted
+            for name in self.manifest.code.folds
+        )
+
     def watermarks(self, batch: int) -> dict[str, int]:
         """The watermark of each fold after a batch."""
         files = StateFiles(self.folder.state, self.manifest.run)
@@ -102,7 +110,8 @@ class Pair:
         last = self.child.committed_at(meeting.frontier)
         if last is None or not self.live.is_at(batch, meeting.frontier):
             return None
-        if self.live.watermarks(batch) != self.child.watermarks(last):
+        is_whole = self.child.is_whole(last)
+        if not is_whole or self.live.watermarks(batch) != self.child.watermarks(last):
             return self.cohorts.conclude(Outcome(meeting.number))
         return self.cohorts.conclude(Outcome(meeting.number, batch + 1, last))
 
