@@ -27,6 +27,7 @@ class Mode(StrEnum):
     LIVE = "live"
     BACKFILL = "backfill"
     HYBRID = "hybrid"
+    CATCH_UP = "catch-up"  # hybrid, for a live run that it meets
 
 
 @dataclass(frozen=True)

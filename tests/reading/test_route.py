@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tests.manifests import change, make_manifest, make_pin
 from tidemill.errors import RunError
-from tidemill.planning.manifest import HistoryPhase, LivePin, Manifest, SourcePin
+from tidemill.planning.manifest import HistoryPhase, LivePin, Manifest, ParentRun, SourcePin
 from tidemill.planning.offsets import Offset
 from tidemill.reading.route import Route
 from tidemill.runfolder.control import update_control
@@ -38,7 +38,7 @@ class Crash(Exception):
     """The driver dies here."""
 
 
-def manifest(history: bool) -> Manifest:
+def manifest(history: bool, parent: ParentRun | None = None) -> Manifest:
     def pin(source: str) -> SourcePin:
         phase = HistoryPhase(SEAMS[source] if history else 10_000, positions={"0": 0})
         return make_pin(source, live=LIVE, phase=phase)
@@ -47,16 +47,16 @@ def manifest(history: bool) -> Manifest:
         run="r", pipeline="p", mode="live", created=0, output=(0, 1),
         boundaries=(10_000, 20_000, 40_000) if history else (10_000,),
         sources={"plays": pin("plays"), "ads": pin("ads")},
-        ends=False, misalignment=25_000, keep_batches=KEEP,
+        ends=False, misalignment=25_000, keep_batches=KEEP, parent=parent,
     )  # fmt: skip
 
 
 class Run:
     """What Spark and the driver do with routes: batches, the offset log, crashes, rewinds."""
 
-    def __init__(self, folder: Path, history: bool) -> None:
+    def __init__(self, folder: Path, history: bool, parent: ParentRun | None = None) -> None:
         self.folder = RunFolder(folder)
-        self.manifest = manifest(history)
+        self.manifest = manifest(history, parent)
         (folder / "manifest.json").write_text(self.manifest.to_json())
         for log in ("offsets", "commits"):
             (folder / "checkpoint" / log).mkdir(parents=True)

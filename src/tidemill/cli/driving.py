@@ -315,6 +315,15 @@ def resume(run: str, config: Path, as_json: bool, params: Any, **until: Any) -> 
     show_progress(resume_run, as_json)
 
 
+@click.command("catch-up", hidden=True)
+@run_argument
+@click.argument("cohort", type=int)
+@common
+def catch_up(run: str, cohort: int, config: Path, as_json: bool) -> None:
+    """Catch up a cohort of instances for a live run, whose driver calls this."""
+    show_progress(partial(open_project(str(config)).catch_up, run, cohort), as_json)
+
+
 @click.command()
 @run_argument
 @common

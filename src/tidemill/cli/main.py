@@ -16,7 +16,7 @@ from tidemill.cli.compare import compare
 from tidemill.cli.control import rate, retry, wait
 from tidemill.cli.dead import dead
 from tidemill.cli.diagnose import diagnose
-from tidemill.cli.driving import backfill, plan, resume, run, stop
+from tidemill.cli.driving import backfill, catch_up, plan, resume, run, stop
 from tidemill.cli.forget import forget
 from tidemill.cli.gaps import gaps
 from tidemill.cli.graph import graph
@@ -125,7 +125,7 @@ def cli() -> None:
 
 for command in (
     *(init, doctor, schema, completion),
-    *(graph, plan, backfill, run, resume, upgrade, gaps),
+    *(graph, plan, backfill, run, resume, upgrade, gaps, catch_up),
     *(runs, status, stop, pause, cancel, rewind, forget),
     *(rate, wait, retry),
     *(compare, show, logs, late, dead, state, metrics, diagnose, archive),

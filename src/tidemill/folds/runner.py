@@ -16,10 +16,12 @@ from tidemill.folds.frames import empty, in_utc, sort_rows, to_arrow, to_polars
 from tidemill.folds.packing import BUCKET, PACKED, Pack, gathered, unpack
 from tidemill.folds.rebucketing import fitted
 from tidemill.folds.state import BEFORE, Label, StateFiles
+from tidemill.folds.uniting import united
 from tidemill.folds.watermark import FoldWatermark
 from tidemill.planning.code.lineage import FOLD, PREPARE
 from tidemill.planning.metrics.gathering import FOLD as FOLDED
 from tidemill.planning.metrics.gathering import TaskMeter
+from tidemill.runfolder.cohorts import Cohorts
 from tidemill.runfolder.offset_log import require_batch
 from tidemill.types import FOREVER_MICROS, from_micros, show_instant, to_micros
 
@@ -50,6 +52,7 @@ class Place:
     carried: str | None = None  # URI of the state files with which the first batch begins
     failed: FailedPlace | None = None  # where failed rows go; None: they end the run
     meter: TaskMeter | None = None  # with which its tasks tell what they did
+    unions: str | None = None  # URI of the run's folder, if children hand their state over to it
 
 
 @dataclass(frozen=True)
@@ -158,11 +161,18 @@ class Step:
         return batches if self.deliver is None else self.deliver.write(iter(batches))
 
     def _before(self, place: Place, batch: int, bucket: int) -> tuple[Label, pa.Table] | None:
-        """The state that the batch begins with: of the batch before, or carried; None: nothing."""
+        """The state that the batch begins with: of the batch before, or carried; None: nothing.
+
+        A batch that a union names begins with the state of a child, too.
+        """
         if batch == 0 and place.carried is None:
             return None
         if batch > 0:
             label, state = StateFiles(place.state, place.run).read(self.name, batch - 1, bucket)
+            union = None if place.unions is None else Cohorts(place.unions).union(batch)
+            if union is not None:
+                is_packed = place.reads is not None
+                state = united(self.fold, label, state, union, is_packed=is_packed)
         else:
             carried = StateFiles(str(place.carried), place.run)
             label, found = carried.read(self.name, BEFORE, bucket)

@@ -12,7 +12,7 @@ from tidemill.planning.code.chains import FoldPin
 from tidemill.planning.code.params import Param
 from tidemill.planning.code.shapes import FoldShape
 from tidemill.planning.cuts import Cut, Delays
-from tidemill.types import FOREVER_MICROS, TimeRange, from_micros
+from tidemill.types import FOREVER_MICROS, Mode, TimeRange, from_micros
 
 VERSION: Final = 2
 
@@ -171,6 +171,14 @@ class RetriedRows(JsonValue):
 
 
 @dataclass(frozen=True)
+class ParentRun(JsonValue):
+    """The live run for which this one catches up a cohort of instances, and meets it."""
+
+    run: str
+    cohort: int
+
+
+@dataclass(frozen=True)
 class Origin(JsonValue):
     """What a run begins with of another run; most begin with nothing."""
 
@@ -178,6 +186,7 @@ class Origin(JsonValue):
     upgrades: bool = False  # that run is whole, and goes on itself until this one commits
     carried: CarriedState | None = None
     retries: RetriedRows | None = None
+    parent: ParentRun | None = None
 
 
 @dataclass(frozen=True)
@@ -337,6 +346,37 @@ class Manifest(JsonValue):
         """
         is_own = self.times.ends and self.run in self.outputs.late_table
         return None if is_own else self.times.output
+
+    def as_child(self, parent: "Manifest", cohort: int, ids: tuple[str, ...]) -> "Manifest":
+        """The manifest of a run that catches a cohort up for a live run, whose rows it writes.
+
+        It has all from the live run that decides what comes of a row: code, times of sources,
+        buckets. Late and dead rows of the stream are the live run's to tell, and pairing cuts the
+        output.
+        """
+        sources = {
+            name: replace(pin, times=parent.sources[name].times, rows=parent.sources[name].rows)
+            for name, pin in self.sources.items()
+        }
+        origin = Origin(parent=ParentRun(parent.run, cohort))
+        instances = parent.instances and replace(parent.instances, ids=ids)
+        return replace(
+            self,
+            identity=replace(
+                self.identity, mode=Mode.CATCH_UP, name=None, asked={}, origin=origin,
+                instances=instances,
+            ),
+            times=replace(
+                self.times, output=(0, FOREVER_MICROS), yields_to=parent.run,
+                rate=None if instances is None else instances.catch_up.rate,
+                misalignment=parent.times.misalignment, needs=parent.times.needs,
+            ),
+            sources=sources,
+            outputs=Outputs(parent.outputs.sinks),
+            resources=parent.resources,
+            code=replace(parent.code, event_range_at_source=False),
+            expect=(),
+        )  # fmt: skip
 
     def begun_as(self, name: str | None, asked: dict[str, Any]) -> "Manifest":
         """The manifest with the name and the options with which the run is begun."""

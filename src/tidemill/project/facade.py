@@ -153,6 +153,18 @@ class Project(Orders):
             manifest.run, on_progress=on_progress, on_activity=on_activity, spark=spark
         )
 
+    def catch_up(self, run: str, cohort: int, **driving: Any) -> RunResult:
+        """Drive the child that catches a cohort of instances up; it is written down if need be.
+
+        The driver of the live run calls it in a process of its own.
+        """
+        from tidemill.runtime.starts.child import prepare_child
+
+        child = prepare_child(self.loaded, self.registry.get(run).run, cohort)
+        if self.registry.get(child.run).state in OVER:
+            return self.status(child.run)
+        return self.resume(child.run, **driving)
+
     def _starter(self, tell: Tell = untold) -> Starter:
         """What writes runs down; only commands that do need it, with all that it imports."""
         from tidemill.runtime.starts.starting import Starter

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from tidemill.errors import RunError
 from tidemill.planning.manifest import next_boundary
 from tidemill.planning.offsets import Offset
+from tidemill.reading.meetings import live_limit
 from tidemill.runfolder.control import read_control
 from tidemill.runfolder.decided_slices import DecidedSlices
 from tidemill.runfolder.folder import RunFolder
@@ -83,6 +84,10 @@ class Route:
         known = self.decided_slices.after(start.frontier)
         if known is None:
             room = history.room(self.folder, self.source, start.frontier)
+            limit = live_limit(self.folder, self.manifest, self.source)
+            if limit is not None and limit <= start.frontier:
+                return start  # it waits for another run
+            room = room if limit is None else min(room, limit - start.frontier)
             rate = read_control(self.folder).limit(self.manifest.times.rate)
             known = decide(self.placed(start), room, rate)
             known = known and self.decided_slices.decide(start.frontier, known)

@@ -6,16 +6,16 @@ others take any ``Place``:
 
 - what is locked (the lease, the supervisor's watch, the lock of the control file): the lock is the
   kernel's, which lets go of it when a process is killed;
-- what the first writer decides (decided slices and versions, phases, reading lists, succession;
-  ``Location.write_first``): a hard link fails if the name is taken, and Arrow has no such
-  operation for other stores;
+- what the first writer decides (decided slices and versions, phases, reading lists, succession,
+  cohorts and their meetings; ``Location.write_first``): a hard link fails if the name is taken, and
+  Arrow has no such operation for other stores;
 - Spark's log and checkpoint, which Spark writes by itself. The checkpoint's offset log is read by
   its URI, but its newest entry is synced, and a rewind removes Spark's own state, by the path;
 - what an archive keeps of a pinned table (``RunFolder.table``), which it reads again by itself.
 
 Because of the first two, ``home:`` is a local folder, and so is a run's folder in it. The registry
 of runs is a SQLite file beside the runs' folders, and no part of them. Executors get the locations
-of side files, failed rows, fold state (also carried state), the checkpoint and the rows of
+of side files, failed rows, fold state (also carried state), the checkpoint, unions and the rows of
 reference tables, and no other: on a cluster only these must be reached from every machine.
 """
 
@@ -45,6 +45,7 @@ SPARK_STATE = "state"  # of Spark's own operators, in the checkpoint
 # Written line by line, by the driver.
 DRIVER_LOG = "driver.log"
 OLD_DRIVER_LOG = "driver.1.log"  # what was moved aside when the log was full
+CHILDREN_LOG = "children.log"  # what the processes that drive this run's children print
 # Written whole.
 CARRIED = "carried"  # fold state of another run, with which this one began
 MANIFEST = "manifest.json"
@@ -66,6 +67,11 @@ PHASES = "phases-{number}.json"  # where sources go: more history, or the live l
 SLICES = "slices"  # a folder per source, a file per decided slice
 VERSIONS = "reference"  # a folder per reference table: its rows, a file per decided version
 READING_LISTS = "requests"  # a folder per source, a file per slice of a feed
+COHORTS = "cohorts"  # a file per cohort of instances that a child run catches up
+MEETINGS = "meetings"  # a file per meeting: the frontier at which a child and this run meet
+OUTCOMES = "outcomes"  # a file per meeting that is over
+ENDINGS = "endings"  # a file per cohort that has no union to wait for any more
+UNIONS = "unions"  # a file per batch that begins with the state of a child, too
 # Written whole by executors, and by the driver for the schemas of pinned tables.
 ARROW = ".arrow"
 READ_ROWS = ".rows"  # beside a task's side file: how many rows it has read so far

@@ -298,6 +298,13 @@ class Registry:
         )
         return (found[0][0], found[0][1]) if found else None
 
+    def last_seconds(self, run: str) -> float:
+        """How long the run's newest batch took; 0 before its first."""
+        found = self._execute(
+            "select seconds from batches where run = ? order by batch desc limit 1", run
+        )
+        return float(found[0][0]) if found else 0.0
+
     def last_rows(self, run: str) -> tuple[bool, int | None]:
         """Whether the newest batch had no rows; and the frontier (µs) of the last one with rows.
 

@@ -68,6 +68,10 @@ class LogHome(LiveHome, ABC):
     shown: ClassVar[str] = "{kind} {location}"
     """The log in the words of a plan, such as ``topic {location}``."""
 
+    ends_anywhere: ClassVar[bool] = True
+    """Whether a slice can end at any whole millisecond that the log has passed: two runs that are
+    to meet (`planning/meeting.py`) end a slice at one frontier."""
+
     @property
     def grows(self) -> bool:
         """Whether columns were inferred, so that new fields of records become columns."""
@@ -255,7 +259,10 @@ class LogSlices(ABC):
 
     @abstractmethod
     def find_end(self, start: Offset, widest: int, rate: int | None) -> Offset | None:
-        """Look at the log, and :meth:`tell` what was seen. Raises :class:`LogAway`."""
+        """Look at the log, and :meth:`tell` what was seen. Raises :class:`LogAway`.
+
+        The end is no later than ``widest`` allows, unless the log's `ends_anywhere` is False.
+        """
 
     def prove(self, start: Offset) -> None:
         """Before a slice is read: the log must be the one that it was decided in.

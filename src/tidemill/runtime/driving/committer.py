@@ -283,6 +283,8 @@ class Committer:
     def _commit_aside(self, batch: Batch, aside: pa.Table | None, failed: pa.Table) -> None:
         """Late and dead rows; each table is committed once in a batch."""
         outputs = self.manifest.outputs
+        if not outputs.late_table:
+            return  # another run tells of the stream's rows
         dead = [self._new_failed(batch, failed)]
         if aside is not None and len(aside):
             useless = pa.array([is_dead(reason) for reason in aside.column("reason").to_pylist()])

@@ -22,6 +22,8 @@ from tidemill.runfolder.folder import SPARK_LOG, RunFolder
 from tidemill.runfolder.lag import read_lag
 from tidemill.runfolder.offset_log import committed_entry, latest_entry
 from tidemill.runfolder.retrying import BrokenOffError, broken_off
+from tidemill.runtime.driving.childwatch import ChildWatch
+from tidemill.runtime.driving.cohortwatch import CohortWatch
 from tidemill.runtime.driving.committer import Committer
 from tidemill.runtime.driving.growth import GrowthWatch
 from tidemill.runtime.driving.logwatch import LogWatch
@@ -68,6 +70,8 @@ class Driver:
     logs: LogWatch | None = None
     growth: GrowthWatch | None = None
     tables: TableWatch | None = None
+    cohorts: CohortWatch | None = None
+    child: ChildWatch | None = None
     yielding: YieldWatch | None = None
     reading: ReadWatch | None = None
     end_jvm: Callable[[], None] = lambda: None
@@ -91,6 +95,8 @@ class Driver:
     def run(self, frame: DataFrame) -> RunState:
         """Run the query; returns how it ended. Raises what made it fail."""
         prepare_start(self.folder, self.manifest)
+        if self.cohorts is not None:
+            self.cohorts.begin()
         self._steps = StepWatch(self.folder, self.manifest)
         self._began, self._clock = time.monotonic(), time.time_ns() // 1_000
         self._context = frame.sparkSession.sparkContext
@@ -114,6 +120,8 @@ class Driver:
             try:
                 state = self._watch(query)
                 self._look_for_growth()
+                if self.cohorts is not None:
+                    self.cohorts.end(state)
             except Exception as error:
                 raise self._why(error) from error
             finally:
@@ -122,6 +130,11 @@ class Driver:
             with suppress(OSError):
                 self.folder.remove_aside()
         return state
+
+    @property
+    def is_leaving(self) -> bool:
+        """Whether the run is told to end: then nobody waits for another run."""
+        return self._is_told_to_end()
 
     def stop(self) -> None:
         """Ask for a clean stop, from a signal handler or another thread."""
@@ -157,9 +170,10 @@ class Driver:
                 f"on_progress failed after batch {batch}: {type(error).__name__}: {error}",
                 fix=f"correct it, then 'tidemill resume {self.manifest.run}'",
             ) from error
-        if self.tables is not None:
-            look, run = partial(self.tables.look, batch), self.folder.path
-            self.committer.breaker.run(look, lambda: broken_off(run))
+        for watch in (self.tables, self.cohorts):
+            if watch is not None:
+                look, run = partial(watch.look, batch), self.folder.path
+                self.committer.breaker.run(look, lambda run=run: broken_off(run))
         if record.frontier >= FOREVER_MICROS:
             self._ended.set()
 
@@ -168,8 +182,7 @@ class Driver:
         while True:
             self._await(query)
             control = read_control(self.folder.path)
-            if self.yielding is not None:
-                self.yielding.look()
+            self._look_at_others()
             self._throttle.look()
             self._steps.look(query)
             if self.logs is not None:
@@ -198,6 +211,18 @@ class Driver:
             if self._idle.is_set():
                 return RunState.FINISHED if self._ended.is_set() else ended
 
+    def _look_at_others(self) -> None:
+        """Look at the runs that this one catches up for, gives way to, or has as children."""
+        if self.child is not None and self.child.is_over():
+            self._ended.set()
+        elif self.child is not None and self.child.is_in_vain():
+            update_control(self.folder.path, cancelled=True)
+        if self.yielding is not None:
+            is_awaited = self.child is not None and self.child.is_meeting
+            (self.yielding.let_go if is_awaited else self.yielding.look)()
+        if self.cohorts is not None:
+            self.cohorts.tick()
+
     def _look_for_growth(self) -> None:
         if self.growth is not None and self.growth.look(self._answers):
             self._grown.set()
@@ -209,7 +234,8 @@ class Driver:
         """
         stopping = self._stopping.is_set()
         grown = self._grown.is_set() and not stopping
-        if (stopping or grown) and (control.paused, control.grown) != (True, grown):
+        over = self.child is not None and self._ended.is_set()
+        if (stopping or grown or over) and (control.paused, control.grown) != (True, grown):
             update_control(self.folder.path, paused=True, grown=grown)
 
     def _is_reached(self) -> bool:

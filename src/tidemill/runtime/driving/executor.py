@@ -31,6 +31,8 @@ from tidemill.runfolder.retrying import clear_retry
 from tidemill.runtime.code.sameness import require_same
 from tidemill.runtime.driving.archive_commits import ArchiveCommitter
 from tidemill.runtime.driving.callbacks import Callbacks
+from tidemill.runtime.driving.childwatch import ChildWatch
+from tidemill.runtime.driving.cohortwatch import CohortWatch
 from tidemill.runtime.driving.committer import Committer
 from tidemill.runtime.driving.deadlimit import DeadLimit
 from tidemill.runtime.driving.driver import Driver
@@ -286,6 +288,10 @@ def _driver(
         growth=None if manifest.code.is_there else GrowthWatch(work.loaded, manifest),
     )
     driver.tables = TableWatch(work) if manifest.tables else None
+    if manifest.identity.origin.parent is not None:
+        driver.child = ChildWatch(work.folder, manifest, registry)
+    elif is_live and manifest.code.is_there:
+        driver.cohorts = CohortWatch(work, registry, lambda: driver.is_leaving)
     if manifest.times.yields_to is not None:
         driver.yielding = YieldWatch(work.loaded.home, work.folder, registry, manifest)
     driver.base = work.loaded.base

@@ -72,7 +72,7 @@ class Work:
         if pin is None:
             return None
         versions = DecidedVersions(self.folder.path, pin.argument)
-        return bound(pin, versions.rows(versions.of(0)).schema, run)
+        return bound(pin, versions.rows(versions.newest()).schema, run)
 
     def read_packed(
         self, spark: SparkSession, source: str, columns: list[str], pack: Pack
@@ -115,6 +115,7 @@ class Work:
                 None if manifest.identity.origin.carried is None else self.folder.carried,
                 self._failed_place(pin) if pin.catches else None,
                 self.meter,
+                None if manifest.times.ends else self.folder.files.root,
             )
             for name, pin in manifest.code.folds.items()
         }

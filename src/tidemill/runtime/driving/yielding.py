@@ -57,6 +57,10 @@ class YieldWatch:
         if found is not None:
             self._set(found, f"is {behind[0]:,.1f} s behind")
 
+    def let_go(self) -> None:
+        """Read as fast as it can: the live run itself waits for this one."""
+        self._set(Yielding(), "waits for this one")
+
     def _pace(self, now: float) -> float:
         """Rows per second since the driver began; 0 before its first batch."""
         return (self._read() - self._rows) / max(1.0, now - self._began)

@@ -10,11 +10,13 @@ from tidemill.errors import PlanError
 from tidemill.iceberg.catalog import open_catalog
 from tidemill.planning.instances.choosing import choose
 from tidemill.planning.instances.expecting import InstancesPlan, expect_pairs, range_of
+from tidemill.planning.plan import Beginning
 from tidemill.planning.ranges import Margins
 from tidemill.runtime.registry import open_registry
+from tidemill.types import to_micros
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from tidemill.config.loader import LoadedConfig
     from tidemill.planning.code.analysis import PipelineFacts
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from tidemill.planning.plan import RunRequest
     from tidemill.planning.statistics import SourceStatistics
     from tidemill.runtime.instances.opening import OpenInstances
+    from tidemill.types import TimeRange
 
 
 @dataclass(frozen=True)
@@ -30,10 +33,14 @@ class ChosenInstances:
 
     opened: OpenInstances
     chosen: list[Instance]
+    is_live: bool = False
 
     def asked(self, request: RunRequest) -> RunRequest:
-        """The request over the range of their periods: an instance is always computed whole."""
-        return replace(request, range=range_of(self.chosen))
+        """The request over the range of their periods: an instance is always computed whole.
+
+        A live run has the range that it was asked for, whatever instances there are now.
+        """
+        return request if self.is_live else replace(request, range=range_of(self.chosen))
 
     @property
     def risks(self) -> tuple[str, ...]:
@@ -51,13 +58,17 @@ class ChosenInstances:
         return (f"{head}, and left out: {first.id}: {first.reason}{more}",)
 
     def plan(
-        self, facts: PipelineFacts, statistics: Mapping[str, SourceStatistics]
+        self,
+        facts: PipelineFacts,
+        statistics: Mapping[str, SourceStatistics],
+        output: TimeRange,
     ) -> InstancesPlan:
-        """What a plan tells of them."""
+        """What a plan tells of them; ``output`` is the range that a live run was asked for."""
         pin = replace(self.opened.pin, ids=tuple(str(each.id) for each in self.chosen))
-        pairs = expect_pairs(self.chosen, facts.pairs, statistics)
+        pairs = expect_pairs(self.chosen, facts.pairs, statistics) if self.chosen else 0
         broken = tuple(f"{each.id}: {each.reason}" for each in self.opened.book.broken)
-        return InstancesPlan(pin, range_of(self.chosen), pairs, broken)
+        span = output if self.is_live else range_of(self.chosen)
+        return InstancesPlan(pin, span, pairs, broken)
 
 
 def choose_instances(
@@ -70,18 +81,36 @@ def choose_instances(
             fix = "leave --instance out, or add instances: to the pipeline"
             raise PlanError("the pipeline has no instances", where=where, fix=fix)
         return None
-    if request.live is not None:
-        raise PlanError(
-            "a pipeline with instances cannot run live yet",
-            where=where,
-            fix="'tidemill backfill' computes its instances",
-        )
     from tidemill.runtime.instances.opening import open_instances
 
     opened = open_instances(loaded, request.pipeline, open_catalog(loaded), argument)
     withdrawn = open_registry(loaded.home).withdrawn(request.pipeline)
+    if request.live is not None:
+        if loaded.config.pipelines[request.pipeline].on_error == "dead":
+            raise PlanError(
+                "on_error: dead and instances: do not go together in a live run yet: the children "
+                "that catch instances up keep no rows at which the code fails",
+                where=where,
+                fix="leave on_error: out, or backfill the instances, where both hold",
+            )
+        return ChosenInstances(opened, _begun_with(opened, request, withdrawn), is_live=True)
     chosen = choose(opened.book, request.instances, request.range, withdrawn, where)
     return ChosenInstances(opened, chosen)
+
+
+def _begun_with(
+    opened: OpenInstances, request: RunRequest, withdrawn: Collection[str]
+) -> list[Instance]:
+    """The instances that the first batch of a live run sees: it reads every row of theirs.
+
+    The others are caught up by children, or taken in before their period begins.
+    """
+    if request.live is not Beginning.HISTORY:
+        return []
+    first = to_micros(request.range.start)
+    return [
+        each for each in opened.book.valid if each.start >= first and str(each.id) not in withdrawn
+    ]
 
 
 def check_pairs(

@@ -194,7 +194,7 @@ def make_plan(
         tables={name: table.pin for name, table in tables.items()},
         interceptors=tuple(loaded.config.interceptors_of(request.pipeline)),
         callbacks=config.callbacks,
-        instances=None if paired is None else paired.plan(facts, statistics),
+        instances=None if paired is None else paired.plan(facts, statistics, request.output(now)),
     )
 
 

@@ -10,7 +10,9 @@ import fcntl
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from tidemill.connectors.logs.contract import live_home
 from tidemill.connectors.sinks.contract import Sink, SinkRun, open_places
 from tidemill.connectors.sinks.iceberg.table import require_outside
 from tidemill.errors import PlanError, RunError
@@ -20,6 +22,9 @@ from tidemill.planning.plan import Beginning, RunRequest
 from tidemill.runtime.registry import OVER, RunRecord, RunState, open_registry
 from tidemill.runtime.starts.naming import REPEATABLE, find_manifest
 from tidemill.types import FOREVER_MICROS, TimeRange, from_micros, show_instant
+
+if TYPE_CHECKING:
+    from tidemill.config.loader import LoadedConfig
 
 _SHOWN = 3
 
@@ -49,6 +54,8 @@ def not_written(error: OSError, folder: Path) -> RunError:
 def require_place(run: SinkRun, request: RunRequest) -> None:
     """The run may write where its manifest says; otherwise an error that says why not."""
     manifest, home = run.manifest, run.loaded.home
+    if request.live is not None and manifest.instances is not None:
+        require_meetings(run.loaded, manifest)
     if request.live is not None and not request.append:
         require_only_live_run(manifest, home)
     warehouse = str(run.catalog.properties.get("warehouse", ""))
@@ -128,8 +135,8 @@ def require_only_live_run(manifest: Manifest, home: Path, besides: str | None = 
         other = find_manifest(home, record.run)
         if other is None:
             _require_never_begun(record)
-        if other is None or other.times.ends:
-            continue
+        if other is None or other.times.ends or other.identity.origin.parent is not None:
+            continue  # a child is its parent's affair
         shared = places & {sink.place for sink in other.outputs.sinks.values()}
         if shared:
             raise PlanError(
@@ -181,6 +188,19 @@ def _require_never_begun(record: RunRecord) -> None:
         f"it; 'tidemill cancel {record.run}' gives it up; --append runs beside it",
         run=record.run,
     )
+
+
+def require_meetings(loaded: LoadedConfig, manifest: Manifest) -> None:
+    """Refuse a live run whose instances could not be caught up, because of its logs."""
+    for pin in manifest.sources.values():
+        if not live_home(loaded, pin.stream).ends_anywhere:
+            raise PlanError(
+                "an instance that is created late is handed over to the live run at one frontier, "
+                "and the slices of this log end where its own records say",
+                where=f"stream {pin.stream}",
+                fix="give the stream live: {type: kafka, …}, or an Iceberg archive, whose tail is "
+                "read",
+            )
 
 
 def require_live(home: Path, run: str) -> None:

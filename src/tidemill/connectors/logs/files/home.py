@@ -55,6 +55,7 @@ class FilesLive(LogHome):
     """Files that are read on request: a feed."""
 
     shown: ClassVar[str] = "files on request by topic {location}"
+    ends_anywhere: ClassVar[bool] = False  # a slice is of whole requests
     no_history: ClassVar[str] = (
         "its files are read on request by 'tidemill run'; an archive: over them, such as "
         "{type: parquet, …}, could be backfilled from"
