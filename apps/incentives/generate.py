@@ -52,7 +52,13 @@ _LOG = [
 SCHEMAS = {
     TRIPS: pa.schema([("trip_id", pa.int64()), *_DRIVER, ("fare_cents", pa.int64()), *_LOG]),
     PINGS: pa.schema(
-        [*_DRIVER, ("minutes", pa.int64()), ("offered", pa.int64()), ("accepted", pa.int64()), *_LOG]
+        [
+            *_DRIVER,
+            ("minutes", pa.int64()),
+            ("offered", pa.int64()),
+            ("accepted", pa.int64()),
+            *_LOG,
+        ]
     ),
 }
 INCENTIVE = pa.schema(

@@ -1,6 +1,6 @@
 """Incentives of drivers: nothing here knows when an incentive was created."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -39,7 +39,7 @@ def payouts(trips: DataFrame, pings: DataFrame, incentives: Instances) -> DataFr
 class Payout(Processor):
     """The amount of one incentive for one driver."""
 
-    output = {
+    output: ClassVar = {
         "incentive_id": "string",
         "driver_id": "long",
         "paid_at": "timestamp",

@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 import pytest
 from apps.incentives import generate as app
-from polars.testing import assert_frame_equal
 
 from tests.apps.trial import make_project, on_time, read
 from tidemill.project import Project
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    pass
 
 DRIVERS, HOURS, COUNT = 120, 14, 24
 NUMBERS = ("trips", "fare_cents", "minutes", "offered", "accepted")
@@ -45,7 +44,7 @@ def test_the_archive_is_what_it_claims(project: Project) -> None:
 
 @pytest.fixture(scope="module")
 def paired(project: Project) -> pl.DataFrame:
-    """What drivers did, once for each incentive that it counts for: all pairs, then those that fit."""
+    """What drivers did, once for each incentive that it counts for."""
     trips = on_time(project, "trips").select(
         *("driver_id", "city", "vehicle", "rating", "event_ts", "fare_cents"),
         trips=pl.lit(1, pl.Int64),

@@ -16,8 +16,8 @@ from tidemill.runtime.reports.status import read_status
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from tidemill.runtime.reports.dead import DeadReport
     from tidemill.planning.metrics.hours import RunMetrics
+    from tidemill.runtime.reports.dead import DeadReport
     from tidemill.runtime.reports.diagnosis import Diagnosis
     from tidemill.runtime.reports.late import LateReport
     from tidemill.runtime.reports.rows import PlaceRows

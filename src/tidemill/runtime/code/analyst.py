@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import repeat
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -33,7 +32,7 @@ from tidemill.planning.graph.finding import find_graph
 from tidemill.reading.reference import table_frame
 from tidemill.rows.columns import pipeline_schema
 from tidemill.runtime.code.authored import authoring
-from tidemill.runtime.code.calls import find_calls, own_file
+from tidemill.runtime.code.calls import find_calls
 from tidemill.runtime.code.carried import carried_lines
 from tidemill.runtime.code.catalyst import (
     carried_functions,

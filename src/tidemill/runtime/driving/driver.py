@@ -170,10 +170,10 @@ class Driver:
                 f"on_progress failed after batch {batch}: {type(error).__name__}: {error}",
                 fix=f"correct it, then 'tidemill resume {self.manifest.run}'",
             ) from error
+        run = self.folder.path
         for watch in (self.tables, self.cohorts):
             if watch is not None:
-                look, run = partial(watch.look, batch), self.folder.path
-                self.committer.breaker.run(look, lambda run=run: broken_off(run))
+                self.committer.breaker.run(partial(watch.look, batch), lambda: broken_off(run))
         if record.frontier >= FOREVER_MICROS:
             self._ended.set()
 

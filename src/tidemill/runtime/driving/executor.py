@@ -64,6 +64,7 @@ from tidemill.types import from_micros, show_instant
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from tidemill.pipeline import Pipeline
     from tidemill.planning.manifest import Manifest
 
 
@@ -244,12 +245,8 @@ def _drive(
         frame = build_frame(work, spark, archives, targets, pipeline)
         kind = Committer if manifest.code.is_there else ArchiveCommitter
         committer = kind(manifest, work.folder, sinks, sides, slicings)
-        committer.measure(work.meter)
         committer.before_commit = handover.before_commit
-        if pipeline is not None:
-            committer.callbacks = Callbacks(pipeline.callbacks, work.folder)
-        if (section := work.loaded.config.pipelines.get(manifest.pipeline)) is not None:
-            committer.limit = DeadLimit(registry, manifest.run, section.most_dead)
+        _tell_committer(committer, work, registry, pipeline)
         driver = _driver(work, registry, committer, on_batch, goal)
         driver.reading = ReadWatch(work.folder, manifest, slicings, tell)
         if spark.sparkContext.master.startswith("local"):  # the watchdog sees every process
@@ -265,6 +262,18 @@ def _drive(
             stop_session(spark)
         else:
             give_back()
+
+
+def _tell_committer(
+    committer: Committer, work: Work, registry: Registry, pipeline: Pipeline | None
+) -> None:
+    """What goes along with its commits: figures, the user's callbacks, the limit of dead rows."""
+    committer.measure(work.meter)
+    if pipeline is not None:
+        committer.callbacks = Callbacks(pipeline.callbacks, work.folder)
+    section = work.loaded.config.pipelines.get(work.manifest.pipeline)
+    if section is not None:
+        committer.limit = DeadLimit(registry, work.manifest.run, section.most_dead)
 
 
 def _driver(

@@ -129,12 +129,7 @@ def make_plan(
     if known is None or facts is not known.facts:
         # It was analysed, for seconds: a table may have expired the snapshot meanwhile.
         opened = open_sources(loaded, steps, request, streams)
-    find, find_inside = partial(find_uses, loaded, given), partial(find_interceptor, loaded, given)
-    check_interceptors(request.pipeline, facts.intercepted, config.allow, find_inside)
-    allowed = check_allowed(request.pipeline, facts.usages, config.allow, find)
-    if argument is not None:
-        check_pairs(request.pipeline, facts, argument, find)
-    check_outputs(request.pipeline, config, facts)
+    allowed = _check_code(loaded, given, config, facts, argument)
     expect = find_checks(request.pipeline, config, facts)
     warm_up = config.warm_up if request.warm_up is None else request.warm_up
     look_ahead = config.look_ahead if request.look_ahead is None else request.look_ahead
@@ -196,6 +191,23 @@ def make_plan(
         callbacks=config.callbacks,
         instances=None if paired is None else paired.plan(facts, statistics, request.output(now)),
     )
+
+
+def _check_code(
+    loaded: LoadedConfig,
+    given: GivenParams,
+    config: PipelineConfig,
+    facts: PipelineFacts,
+    argument: str | None,
+) -> list[str]:
+    """Refuse code that could give other rows; returns what ``allow:`` lets through."""
+    find, find_inside = partial(find_uses, loaded, given), partial(find_interceptor, loaded, given)
+    check_interceptors(given.pipeline, facts.intercepted, config.allow, find_inside)
+    allowed = check_allowed(given.pipeline, facts.usages, config.allow, find)
+    if argument is not None:
+        check_pairs(given.pipeline, facts, argument, find)
+    check_outputs(given.pipeline, config, facts)
+    return allowed
 
 
 def _differences(
