@@ -228,8 +228,8 @@ def code_fingerprint(loaded: LoadedConfig, name: str, given: GivenParams | None 
     conf = {key: str(value) for key, value in loaded.config.spark.conf.items()}
     tables = {key: value.model_dump_json() for key, value in loaded.config.tables.items()}
     own = config.instances
-    columns = None if own is None else (own.id, own.from_, own.to)
-    facts = (sources, streams, conf, params, tables, *([columns] if columns else []))
+    columns = () if own is None else (own.id, own.from_, own.to)
+    facts = (*columns, sources, streams, conf, params, tables)
     return fingerprint(loaded, name, map(str, facts))
 
 
