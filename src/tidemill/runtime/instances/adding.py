@@ -165,7 +165,7 @@ def _append(table: Table, section: InstancesConfig, row: pa.Table) -> None:
 def _rows_with(table: Table, column: str, row: pa.Table) -> pa.Table:
     from pyiceberg.expressions import EqualTo
 
-    wanted = EqualTo(column, value=row.column(column)[0].as_py())
+    wanted = EqualTo(term=column, value=row.column(column)[0].as_py())
     return table.scan(row_filter=wanted).to_arrow()
 
 

@@ -248,8 +248,8 @@ def code_fingerprint(loaded: LoadedConfig, name: str, given: GivenParams | None 
     tables = {key: value.model_dump_json() for key, value in loaded.config.tables.items()}
     named = (loaded.config.interceptors_of(name), config.callbacks)
     own = config.instances
-    columns = None if own is None else (own.id, own.from_, own.to)
-    facts = (sources, streams, conf, params, tables, named, *([columns] if columns else []))
+    columns = () if own is None else (own.id, own.from_, own.to)
+    facts = (*columns, sources, streams, conf, params, tables, named)
     return fingerprint(loaded, name, map(str, facts))
 
 
