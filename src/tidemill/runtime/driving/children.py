@@ -11,18 +11,22 @@ import sys
 import time
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from tidemill.errors import RunError
+from tidemill.iceberg.catalog import open_catalog
 from tidemill.runfolder.control import update_control
 from tidemill.runfolder.folder import CHILDREN_LOG, RunFolder
 from tidemill.runfolder.lease import is_held
-from tidemill.runtime.registry import OVER
+from tidemill.runtime.driving.beside import Beside
+from tidemill.runtime.registry import OVER, RunState
+from tidemill.runtime.starts.starting import release
 
 if TYPE_CHECKING:
     from tidemill.config.loader import LoadedConfig
     from tidemill.runfolder.cohorts import Cohort
-    from tidemill.runtime.registry import Registry, RunState
+    from tidemill.runtime.registry import Registry
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0
 _NICENESS = "10"
@@ -41,6 +45,7 @@ class Children:
     def __init__(self, loaded: LoadedConfig, run: str, registry: Registry) -> None:
         self.loaded, self.run, self.registry = loaded, run, registry
         self._driven: dict[int, _Driven] = {}
+        self._releasing = Beside("children")
 
     def folder(self, cohort: Cohort) -> RunFolder:
         """The folder of a child, which may not be there yet."""
@@ -71,6 +76,21 @@ class Children:
             known.again = now + known.pause
         if now >= known.again:
             known.process = self._start(cohort)
+
+    def close(self, cohort: Cohort) -> bool:
+        """Note that a child has ended that is united, if its own driver did not; whether it has."""
+        if self.state(cohort) in OVER:
+            return True
+        if self.is_driven(cohort):
+            return False
+        self.registry.set_state(cohort.child, RunState.FINISHED)
+        self._releasing.begin(partial(self._release, cohort))
+        return True
+
+    def _release(self, cohort: Cohort) -> None:
+        """Let go of what the child has pinned; `forget` does it, too."""
+        with suppress(Exception):
+            release(open_catalog(self.loaded), self.folder(cohort).read_manifest())
 
     def _start(self, cohort: Cohort) -> subprocess.Popen[bytes]:
         log = RunFolder.of(self.loaded.home, self.run).path / CHILDREN_LOG

@@ -51,7 +51,8 @@ class CohortWatch:
         pin = work.manifest.instances
         self.gathering = None if pin is None else Gathering(work, registry, pin)
         self._lock = threading.Lock()
-        self._settled: set[int] = set()
+        self._settled: set[int] = set()  # united, with all that follows for this run
+        self._closed: set[int] = set()  # and the child has ended, too
         self._since: float | None = None  # live rows wait since then
         self._rests = 0.0
         self._ticked = 0.0
@@ -93,6 +94,11 @@ class CohortWatch:
                     self._end(cohort)
                 else:
                     self.children.drive(cohort)
+            self._closed |= {
+                cohort.number
+                for cohort in self.cohorts.cohorts()
+                if cohort.number in self._settled - self._closed and self.children.close(cohort)
+            }
             meeting = self.cohorts.open_meeting()
             if meeting is not None:
                 self._look_at_waiting(meeting, now)

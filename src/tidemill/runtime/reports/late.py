@@ -295,6 +295,8 @@ def _batches(catalog: Catalog, name: str) -> Iterator[pa.Table]:
     """The table's rows in batches; none if the run has not begun and there is no table yet."""
     from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 
+    if not name:
+        return  # its parent tells of late rows
     try:
         table = catalog.load_table(name)
     except (NoSuchTableError, NoSuchNamespaceError):

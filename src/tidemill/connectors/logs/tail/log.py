@@ -33,7 +33,7 @@ from tidemill.planning.offsets import Offset
 from tidemill.planning.plan import Beginning
 from tidemill.planning.slices import cut_by_rows
 from tidemill.runfolder.lag import Lag
-from tidemill.types import BEGINNING, MILLISECOND, from_micros, to_micros
+from tidemill.types import BEGINNING, MILLISECOND, to_micros
 
 _LOWEST = to_micros(BEGINNING)
 
@@ -160,8 +160,8 @@ class TailSlices(LogSlices):
             extents = [
                 extent for _, extent in reader.extents(start.frontier, max(complete, frontier))
             ]
-            limit = from_micros(max(1_000, widest)) - from_micros(0)
-            frontier = cut_by_rows((start.frontier, frontier), extents, self.budget(rate), limit)[1]
+            # No limit by the clock's hours: a slice must be able to end where `widest` says.
+            frontier = cut_by_rows((start.frontier, frontier), extents, self.budget(rate))[1]
             keep_tags(table, snapshot, self.run.name, self._kept)
             left = [extent for extent in extents if extent.first >= frontier]
             rows = {"table": sum(extent.rows for extent in left)}
