@@ -24,6 +24,7 @@ from tidemill.cli.publish import history, publish, revert
 from tidemill.cli.runs import cancel, late, pause, rewind, runs, state, status
 from tidemill.cli.shadows import shadows
 from tidemill.cli.start import completion, doctor, init, schema
+from tidemill.cli.ui import ui
 from tidemill.cli.upgrade import upgrade
 from tidemill.errors import ExitCode, RequestError, TidemillError
 
@@ -111,6 +112,7 @@ def cli() -> None:
       tidemill revert RUN           put production's rows back
       tidemill shadows              the shadow tables of backfills
       tidemill forget RUN           delete a run with all that is its own
+      tidemill ui                   all of this in a browser
     """
 
 
@@ -120,7 +122,7 @@ for command in (
     *(runs, status, stop, pause, cancel, rewind, forget),
     *(rate, wait, retry),
     *(compare, show, logs, late, state, archive),
-    *(publish, revert, history, shadows),
+    *(publish, revert, history, shadows, ui),
 ):
     cli.add_command(command)
 groups = (archive, shadows)
