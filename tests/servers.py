@@ -41,7 +41,8 @@ def cannot_run(reason: str) -> NoReturn:
     """Tests whose server cannot be had skip and say so; in CI they fail."""
     import pytest
 
-    if os.environ.get("CI") or os.environ.get("TIDEMILL_REQUIRE_KAFKA") == "1":
+    required = ("TIDEMILL_REQUIRE_KAFKA", "TIDEMILL_REQUIRE_BROWSER")
+    if os.environ.get("CI") or any(os.environ.get(name) == "1" for name in required):
         pytest.fail(reason, pytrace=False)
     pytest.skip(reason)
 

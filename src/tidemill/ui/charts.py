@@ -21,17 +21,27 @@ class Column:
     title: str
     parts: tuple[tuple[str, float], ...]
 
+    @property
+    def height(self) -> float:
+        """All parts together."""
+        return sum(value for _, value in self.parts)
+
+
+def most(found: Sequence[Column]) -> float:
+    """The tallest column: what the height of a chart stands for."""
+    return max((each.height for each in found), default=0)
+
 
 def columns(found: Sequence[Column], label: str, height: int = _HEIGHT) -> Markup:
     """Stacked columns beside each other."""
-    most = max((sum(value for _, value in each.parts) for each in found), default=0) or 1
+    tallest = most(found) or 1
     step = _WIDTH / max(len(found), 1)
     shapes = []
     for at, each in enumerate(found):
         top = float(height)
         bars = []
         for kind, value in each.parts:
-            tall = height * value / most
+            tall = height * value / tallest
             top -= tall
             if value:
                 tall = max(tall, 1.5)

@@ -111,6 +111,8 @@ class Door:
             raise RefusedError(421, "this is not a name of the server: open the link it printed")
         if not self._rate.take(client):
             raise RefusedError(429, "too many requests: wait a few seconds")
+        if len(request.scope["path"]) + len(request.url.query) > self._rules.limits.address:
+            raise RefusedError(414, "the address is too long")
         if request.method not in ("GET", "HEAD", "POST"):
             raise RefusedError(405, f"the page knows no {request.method}")
         _require_same_origin(request)

@@ -16,6 +16,7 @@ class Limits:
     """What holds for everybody."""
 
     body: int = 65_536  # bytes of a form
+    address: int = 8_192  # bytes of an address with its query
     fields: int = 100  # of a form
     patience: float = 10.0  # seconds for a form to arrive
     burst: int = 200  # requests at once from one address

@@ -9,6 +9,8 @@ from typing import Any
 from tidemill.types import FOREVER_MICROS, SECOND, from_micros, show_instant, show_seconds
 
 LONGEST = 400
+_NEAR = 366 * 86_400 * SECOND
+"""A watermark of a run that has read all is the end less what operators wait for."""
 
 
 def number(value: float | None) -> str:
@@ -34,7 +36,7 @@ def moment(value: datetime | int | str | None) -> str:
     if isinstance(value, str):
         return value
     if isinstance(value, int):
-        if value >= FOREVER_MICROS:
+        if value >= FOREVER_MICROS - _NEAR:
             return "the end"
         value = from_micros(value)
     return show_instant(value)

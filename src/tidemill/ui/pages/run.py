@@ -23,6 +23,7 @@ def facts(office: Office, asked: Asked) -> Facts:
     project, record = office.desk.project, office.desk.run(asked.names["run"])
     status = project.status(record.run)
     found = project.batches(record.run, _POINTS)
+    behind = [_behind(each) for each in found]
     launch = office.launches.of_run(record.run)
     return {
         **about(office, record, status),
@@ -33,7 +34,8 @@ def facts(office: Office, asked: Asked) -> Facts:
         "latest": found[-_SHOWN:][::-1],
         "rows": [_column(each) for each in found],
         "pace": [_pace(each) for each in found],
-        "behind": [_behind(each) for each in found],
+        "behind": behind,
+        "last_behind": next((each for each in reversed(behind) if each is not None), None),
         "log": project.log_tail(record.run, _LINES),
         "launch": launch,
         "said": launch.text.splitlines()[-_COMMAND_LINES:] if launch else [],
