@@ -34,7 +34,7 @@ def chromium() -> Iterator["Browser"]:
 def opened(
     browser: "Browser", size: tuple[int, int] = WIDE, scheme: str = "light"
 ) -> Iterator["Page"]:
-    """A page of a fresh profile. A script's error, a dialog, a refusal by the policy fail the test."""
+    """A page of a fresh profile. A script's error, a dialog or a refused script fails the test."""
     context: BrowserContext = browser.new_context(
         viewport={"width": size[0], "height": size[1]}, color_scheme=scheme
     )

@@ -105,6 +105,7 @@ class Choice:
 
     def check(self) -> None:
         """Refuse what the command would refuse before it reads anything."""
+        tuple(self._options(True))
         given: dict[str, Any] = {name: self._given(name) or None for name in (*_LENGTHS, "rate")}
         if self.how == "backfill":
             request(self.pipeline, self._moment("from"), self._moment("to"), **given)
