@@ -222,3 +222,11 @@ def test_a_read_only_page_changes_nothing(hostile):
         ):
             found = visitor.ask(path, "POST", "order=cancel", **own)
             assert found.status == 403 and "--read-only" in found.text
+
+
+@pytest.mark.parametrize(
+    "path", ["../app.py", "%2e%2e/app.py", "..%2fdesk.py", "%5c..%5capp.py", ""]
+)
+def test_files_beside_the_static_ones_are_not_served(visitor, path):
+    found = visitor.ask(f"/static/{path}")
+    assert found.status == 404 and "import" not in found.text

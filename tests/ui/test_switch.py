@@ -2,6 +2,7 @@
 
 import shlex
 import sys
+import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -235,3 +236,28 @@ def test_a_question_is_asked_once_at_a_time(tmp_path):
     while not answer.is_there and time.monotonic() < until:
         time.sleep(0.05)
     assert (answer.value, answer.error, mark.read_text()) == ({}, None, "x")
+
+
+def test_few_wait_and_what_nobody_wants_any_more_is_not_asked(tmp_path):
+    mark = tmp_path / "asked"
+    code = f"import time\nopen({str(mark)!r}, 'a').write('x')\ntime.sleep(1.5)\nprint('{{}}')"
+    wanted, failed = [True] * 10, []
+
+    def one(number):
+        try:
+            ask(script(code), 30, lambda: wanted[number])
+        except RunError as error:
+            failed.append(str(error))
+
+    threads = [threading.Thread(target=one, args=(number,)) for number in range(10)]
+    for number, thread in enumerate(threads):
+        thread.start()
+        time.sleep(0.02)
+        wanted[number] = number < 3
+    for thread in threads:
+        thread.join(30)
+    assert sorted(text.splitlines()[0] for text in failed) == [
+        *["something else was chosen since"] * 5,
+        *["too much is being asked already"] * 2,
+    ]
+    assert mark.read_text() == "xxx"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
+from itertools import count
 from typing import Any
 
 from starlette.applications import Starlette
@@ -27,6 +28,8 @@ from tidemill.ui.sitemap import PAGES, PLAN
 from tidemill.ui.views import FOLDER, Views
 
 _EVENTS = "text/event-stream"
+_SWITCHES = 200
+"""Pages with a switch of which the newest choice is known."""
 
 
 class Site:
@@ -41,6 +44,7 @@ class Site:
             project_name=office.desk.config.parent.name,
             FORM_TOKEN=FORM_TOKEN,
         )
+        self._numbers, self._newest = count(), dict[str, int]()
         self.watches = Watches(OpenStreams(office.limits))
 
     def routes(self) -> list[Route | Mount]:
@@ -68,8 +72,15 @@ class Site:
         query = request.query_params
         given = {name: query.getlist(name) for name in query}
 
+        page, number = query.get("once", ""), next(self._numbers)
+        self._newest.pop(page, None)
+        self._newest[page] = number
+        for old in list(self._newest)[:-_SWITCHES]:
+            del self._newest[old]
+
         def facts() -> dict[str, Any]:
-            return plan_facts(self.office, chosen(self.office, request.path_params["name"], given))
+            choice = chosen(self.office, request.path_params["name"], given)
+            return plan_facts(self.office, choice, lambda: self._newest.get(page) == number)
 
         return await self._answer(request, facts, "plan.html", "plan_error.html")
 

@@ -11,6 +11,7 @@ import subprocess
 import threading
 import time
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,13 +21,34 @@ from tidemill.ui.failures import failure_told
 
 _AT_ONCE = 2
 _KEPT = 50
-_slots = threading.BoundedSemaphore(_AT_ONCE)
+_WAITING = 8
+_slots, _queue = threading.BoundedSemaphore(_AT_ONCE), threading.BoundedSemaphore(_WAITING)
 
 
-def ask(command: Command, timeout: float) -> dict[str, Any]:
-    """What a command says; its error is raised in the same words. Few are asked at once."""
-    if not _slots.acquire(timeout=timeout):
-        raise RunError("too much is being asked already", fix="wait until other answers are there")
+def ask(
+    command: Command, timeout: float, is_wanted: Callable[[], bool] = lambda: True
+) -> dict[str, Any]:
+    """What a command says; its error is raised in the same words.
+
+    Few are asked at once, and few wait. One that waits is dropped if ``is_wanted`` says so then.
+    """
+    too_much = RunError("too much is being asked already", fix="wait until other answers are there")
+    if not _queue.acquire(blocking=False):
+        raise too_much
+    try:
+        if not _slots.acquire(timeout=timeout):
+            raise too_much
+        try:
+            if not is_wanted():
+                raise RunError("something else was chosen since")
+            return _answer(command, timeout)
+        finally:
+            _slots.release()
+    finally:
+        _queue.release()
+
+
+def _answer(command: Command, timeout: float) -> dict[str, Any]:
     try:
         done = subprocess.run(
             command.argv("--json"),
@@ -39,8 +61,6 @@ def ask(command: Command, timeout: float) -> dict[str, Any]:
         raise RunError(
             f"no answer within {timeout:.0f} s", fix=f"ask on the command line: {command.text}"
         ) from None
-    finally:
-        _slots.release()
     try:
         found: dict[str, Any] = json.loads(done.stdout)
     except ValueError:

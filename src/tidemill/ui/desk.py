@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from tidemill.archive.overview import ArchiveInfo
 
 T = TypeVar("T")
+_KEPT = 100
+"""Answers that are kept, at most."""
 _ARCHIVES = 15.0
 """Seconds for which an answer about an archive is taken for true."""
 
@@ -82,7 +84,12 @@ class Desk:
                 answer: Any = ask()
             except TidemillError as error:
                 answer = error
-            known = self._kept[name] = (time.monotonic(), answer)
+            known = (time.monotonic(), answer)
+            with self._lock:
+                self._kept.pop(name, None)
+                self._kept[name] = known
+                for old in list(self._kept)[:-_KEPT]:
+                    del self._kept[old]
         if isinstance(known[1], TidemillError):
             raise known[1]
         found: T = known[1]

@@ -25,6 +25,7 @@ class Standing:
     """A pipeline as it stands now."""
 
     name: str
+    is_known: bool = True  # the YAML has it; archive runs and old pipelines have runs alone
     live: RunResult | None = None
     backfills: list[RunResult] = field(default_factory=list)
     failed: list[RunResult] = field(default_factory=list)
@@ -47,7 +48,7 @@ def facts(office: Office, asked: Asked) -> Facts:
     standings = {name: Standing(name) for name in project.config.pipelines}
     records = project.registry.runs()
     for record in records:
-        standings.setdefault(record.pipeline, Standing(record.pipeline)).last = record
+        standings.setdefault(record.pipeline, Standing(record.pipeline, False)).last = record
     going = [each for each in records if each.state in (RunState.RUNNING, RunState.PLANNED)]
     for record in going[-_GOING:]:
         _place(project, standings[record.pipeline], record)

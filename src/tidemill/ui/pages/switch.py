@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -69,15 +69,18 @@ def chosen(office: Office, name: str, given: Mapping[str, Sequence[str]]) -> Cho
     )
 
 
-def plan_facts(office: Office, choice: Choice) -> Facts:
-    """The plan of a choice, as ``tidemill plan`` tells it, and the command that would start it."""
+def plan_facts(office: Office, choice: Choice, is_wanted: Callable[[], bool]) -> Facts:
+    """The plan of a choice, as ``tidemill plan`` tells it, and the command that would start it.
+
+    ``is_wanted`` says whether nothing else was chosen on the same page meanwhile.
+    """
     loaded = office.desk.project.loaded
     choice.check()
     start = choice.start(loaded)
     if not choice.has_plan:
         return {"command": start, "plan": None, "columns": [], "slices": []}
     plan = office.desk.kept(
-        choice.plan(loaded).text, 5.0, lambda: ask(choice.plan(loaded), _PLANNING)
+        choice.plan(loaded).text, 5.0, lambda: ask(choice.plan(loaded), _PLANNING, is_wanted)
     )
     return {
         "command": start,

@@ -16,7 +16,6 @@ export function planAsChosen(form, place) {
     asked = new AbortController();
     const query = new URLSearchParams(new FormData(form));
     query.delete("form_token");
-    query.delete("once");
     place.setAttribute("aria-busy", "true");
     try {
       const answer = await fetch(`${form.dataset.plan}?${query}`, { signal: asked.signal });
