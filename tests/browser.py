@@ -20,7 +20,10 @@ def chromium() -> Iterator["Browser"]:
     """The browser, without a window."""
     found = next((path for name in NAMES if (path := shutil.which(name))), None)
     if found is None:
-        cannot_run("BROWSER TESTS DID NOT RUN: no chromium (apt-get install chromium)")
+        cannot_run(
+            "BROWSER TESTS DID NOT RUN: no chromium (apt-get install chromium)",
+            "TIDEMILL_REQUIRE_BROWSER",
+        )
     from playwright.sync_api import sync_playwright
 
     arguments = ["--no-sandbox"] if os.geteuid() == 0 else []

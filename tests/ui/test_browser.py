@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.browser import PHONE, WIDE, opened
+from tests.browser import PHONE, WIDE, chromium, opened
 from tests.ui.conftest import PAGES, RUN
 from tidemill import load
 from tidemill.connectors.sinks.iceberg.tables import ensure_table
@@ -168,3 +168,30 @@ def rows_of_show(folder: Path, show: int) -> int:
     """How many rows production has of a show."""
     project = load(folder / "tidemill.yaml")
     return len(project.rows(f"marts.{PIPELINE}").to_arrow(f"show_id = {show}"))
+
+
+def test_without_a_browser_the_tests_say_so(monkeypatch):
+    """They skip loudly; where a browser is required, as in CI, that is a failure."""
+    monkeypatch.setattr("tests.browser.shutil.which", lambda name: None)
+    monkeypatch.delenv("CI", raising=False)
+    monkeypatch.delenv("TIDEMILL_REQUIRE_BROWSER", raising=False)
+    with pytest.raises(pytest.skip.Exception, match="BROWSER TESTS DID NOT RUN"), chromium():
+        pass
+    monkeypatch.setenv("TIDEMILL_REQUIRE_BROWSER", "1")
+    with pytest.raises(pytest.fail.Exception, match="BROWSER TESTS DID NOT RUN"), chromium():
+        pass
+
+
+def test_enter_in_a_field_plans_and_starts_nothing(site, hostile, browser):
+    before = len(hostile.project.registry.runs())
+    with opened(browser) as page:
+        page.goto(f"http://127.0.0.1:{site.port}/?token={site.token}")
+        page.goto(f"http://127.0.0.1:{site.port}/pipelines/pipeline")
+        page.get_by_label("to", exact=True).fill("not a time")
+        page.get_by_label("to", exact=True).press("Enter")
+        expect(page.locator("#plan")).to_contain_text("is not a time")
+        assert page.url.endswith("/pipelines/pipeline")
+        page.get_by_label("Live from now on").check()
+        expect(page.locator("#plan")).to_contain_text("tidemill run pipeline")
+        expect(page.get_by_label("to", exact=True)).to_be_hidden()
+    assert len(hostile.project.registry.runs()) == before

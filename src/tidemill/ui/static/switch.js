@@ -27,6 +27,13 @@ export function planAsChosen(form, place) {
       place.setAttribute("aria-busy", "false");
     }
   };
+  form.addEventListener("keydown", (event) => {
+    // Enter in a field plans; only the button starts
+    if (event.key !== "Enter" || !event.target.matches("input")) return;
+    event.preventDefault();
+    clearTimeout(timer);
+    ask();
+  });
   form.addEventListener("input", () => {
     show();
     clearTimeout(timer);
