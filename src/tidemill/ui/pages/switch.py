@@ -112,7 +112,7 @@ def _proposed(office: Office) -> tuple[str, str]:
             last += [found.last] if found.last is not None else []
     if not first or not last:
         return "", ""
-    begin, end = min(first) // _HOUR * _HOUR, -(-max(last) // _HOUR) * _HOUR
+    begin, end = min(first) // _HOUR * _HOUR, (max(last) // _HOUR + 1) * _HOUR
     return show_instant(from_micros(begin)), show_instant(from_micros(end))
 
 
