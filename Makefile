@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 TIDEMILL := $(BIN)/tidemill
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check classes lint types format bench torture docs lock clean
+.PHONY: help setup demo ui test check classes lint types format bench torture docs lock clean
 
 help:  ## list what can be made
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -20,9 +20,13 @@ $(READY): requirements.lock pyproject.toml tools/setup.sh
 demo: $(READY)  ## a live run with a bug: backfill, compare, publish beside it, revert
 	@$(BIN)/python -m apps.demo
 
+ui: $(READY)  ## the page, over the project that `make demo` leaves in demo/
+	@[ -f demo/tidemill.yaml ] || { mkdir -p demo && cd demo && ../$(TIDEMILL) init; }
+	@cd demo && ../$(TIDEMILL) ui
+
 check: $(READY)  ## fast: lint, types, tests without Spark and Kafka
 	@$(MAKE) --no-print-directory -j 2 lint types
-	@$(BIN)/pytest -q -n 2 --dist loadfile -m "not spark and not kafka and not cluster and not kill and not slow"
+	@$(BIN)/pytest -q -n 2 --dist loadfile -m "not spark and not kafka and not cluster and not kill and not slow and not browser"
 
 test: $(READY)  ## everything: lint, types, all tests (Spark, Kafka, a cluster, kill -9)
 	@$(MAKE) --no-print-directory -j 3 lint types classes

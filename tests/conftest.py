@@ -16,6 +16,7 @@ start_light()
 os.environ.setdefault("POLARS_MAX_THREADS", "1")  # as executors have it; small frames run faster
 
 if TYPE_CHECKING:
+    from playwright.sync_api import Browser
     from pyspark.sql import SparkSession
 
     from tests.kafka.broker import Broker
@@ -39,7 +40,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     The short ones then fill what is left at the end.
     """
     for item in items:
-        for fixture, mark in (("spark", "spark"), ("broker", "kafka")):
+        for fixture, mark in (("spark", "spark"), ("broker", "kafka"), ("browser", "browser")):
             if fixture in getattr(item, "fixturenames", ()):
                 item.add_marker(mark)
 
@@ -78,6 +79,15 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator["Broker"]:
         cannot_run(f"KAFKA TESTS DID NOT RUN: {error}")
     yield shared
     shared.stop()
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator["Browser"]:
+    """A Chromium that tests drive. Where there is none they skip and say so; in CI they fail."""
+    from tests.browser import chromium
+
+    with chromium() as found:
+        yield found
 
 
 @pytest.fixture

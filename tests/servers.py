@@ -37,11 +37,14 @@ class DownloadError(Exception):
     """A server's programs are not here and cannot be had: no test that needs it can run."""
 
 
-def cannot_run(reason: str) -> NoReturn:
-    """Tests whose server cannot be had skip and say so; in CI they fail."""
+def cannot_run(reason: str, required: str = "TIDEMILL_REQUIRE_KAFKA") -> NoReturn:
+    """Tests whose server cannot be had skip and say so; in CI they fail.
+
+    They fail, too, where the variable ``required`` is set to 1.
+    """
     import pytest
 
-    if os.environ.get("CI") or os.environ.get("TIDEMILL_REQUIRE_KAFKA") == "1":
+    if os.environ.get("CI") or os.environ.get(required) == "1":
         pytest.fail(reason, pytrace=False)
     pytest.skip(reason)
 

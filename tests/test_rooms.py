@@ -43,7 +43,7 @@ BEFORE = {
     "starter": ("project",),
     "testing": ("project",),
     "pytest_plugin": ("testing",),
-    "cli": ("starter",),
+    "cli": ("ui",),
     "ui": ("starter",),
 }
 HOME = "tidemill"  # the package itself re-exports pipeline and, when asked, project

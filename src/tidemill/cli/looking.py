@@ -74,9 +74,10 @@ def show(
 @click.command()
 @latest_run_argument
 @click.option("--follow", "-f", is_flag=True, help="Print new lines until the run ends.")
+@click.option("--last", type=click.IntRange(1), metavar="N", help="Only the last lines.")
 @config_option
 @verbose_option
-def logs(run: str | None, follow: bool, config: Path) -> None:
+def logs(run: str | None, follow: bool, last: int | None, config: Path) -> None:
     r"""Print the log of a run: what Spark said, then its drivers: batches, end, traces.
 
     Without RUN the log of the latest run is printed. Ctrl-C ends following; the run goes on.
@@ -84,10 +85,14 @@ def logs(run: str | None, follow: bool, config: Path) -> None:
     \b
     tidemill logs
     tidemill logs 20260101_120000_ab12 -f
+    tidemill logs 20260101_120000_ab12 --last 50
     """
-    line = None
+    if follow and last is not None:
+        raise click.UsageError("--follow and --last exclude each other")
+    project, line = open_project(str(config)), None
     with suppress(KeyboardInterrupt):
-        for line in open_project(str(config)).logs(run, follow=follow):
+        found = project.logs(run, follow=follow) if last is None else project.log_tail(run, last)
+        for line in found:
             click.echo(redact(line))
     if line is None:
         click.echo("the run has logged nothing yet", err=True)

@@ -29,6 +29,7 @@ from tidemill.cli.publish import history, publish, revert
 from tidemill.cli.runs import cancel, late, pause, rewind, runs, state, status
 from tidemill.cli.shadows import shadows
 from tidemill.cli.start import completion, doctor, init, schema
+from tidemill.cli.ui import ui
 from tidemill.cli.upgrade import upgrade
 from tidemill.errors import ExitCode, RequestError, TidemillError
 
@@ -120,6 +121,7 @@ def cli() -> None:
       tidemill shadows              the shadow tables of backfills
       tidemill forget RUN           delete a run with all that is its own
       tidemill instances …          add, list, show and withdraw instances of a pipeline
+      tidemill ui                   all of this in a browser
     """
 
 
@@ -129,7 +131,7 @@ for command in (
     *(runs, status, stop, pause, cancel, rewind, forget),
     *(rate, wait, retry),
     *(compare, show, logs, late, dead, state, metrics, diagnose, archive),
-    *(publish, revert, history, shadows, instances),
+    *(publish, revert, history, shadows, instances, ui),
 ):
     cli.add_command(command)
 groups = (archive, dead, shadows, instances)

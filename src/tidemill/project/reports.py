@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from tidemill.config.loader import LoadedConfig
 from tidemill.config.project import ProjectConfig
 from tidemill.runfolder.folder import RunFolder
-from tidemill.runtime.registry import Registry, open_registry
+from tidemill.runtime.registry import BatchStretch, Registry, open_registry
 from tidemill.runtime.reports.overview import RunSummary, latest_run, list_runs
 from tidemill.runtime.reports.results import RunResult
 from tidemill.runtime.reports.status import read_status
@@ -73,6 +73,20 @@ class Reports:
         from tidemill.runtime.reports.logs import read_log
 
         return read_log(self.loaded.home, self.registry, run, follow=follow)
+
+    def log_tail(self, run: str | None = None, lines: int = 200) -> list[str]:
+        """The last log lines of a run; however long the log is, only its end is read."""
+        from tidemill.runtime.reports.logs import read_tail
+
+        return read_tail(self.loaded.home, self.registry, run, lines)
+
+    def batches(self, run: str | None = None, most: int = 120) -> list[BatchStretch]:
+        """The batches of a run, in at most so many stretches: rows, times and seconds of each.
+
+        Of a run of very many batches the last ones, as many as the registry keeps.
+        """
+        registry = self.registry
+        return registry.stretches(registry.get(run or latest_run(registry)).run, most)
 
     def late(self, pipeline_or_run: str | None = None, source: str | None = None) -> LateReport:
         """The late rows of a run (the latest), or of a pipeline's latest one that has read rows."""

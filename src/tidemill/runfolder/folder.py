@@ -44,6 +44,7 @@ SPARK_COMMITS = "commits"  # in the checkpoint: a file per batch that is committ
 SPARK_STATE = "state"  # of Spark's own operators, in the checkpoint
 # Written line by line, by the driver.
 DRIVER_LOG = "driver.log"
+COMMAND_LOG = "command.log"  # what a command printed that nobody sat before, by the command
 OLD_DRIVER_LOG = "driver.1.log"  # what was moved aside when the log was full
 CHILDREN_LOG = "children.log"  # what the processes that drive this run's children print
 # Written whole.

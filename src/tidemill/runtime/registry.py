@@ -140,6 +140,26 @@ class RunRecord:
     name: str | None = None
 
 
+@dataclass(frozen=True)
+class BatchStretch:
+    """Some batches of a run, one after the other: where they ended, and their counts together."""
+
+    first: int
+    last: int
+    frontier: int
+    watermark: int
+    on_time: int
+    late: int
+    dead: int
+    out: int
+    seconds: float
+
+    @property
+    def read(self) -> int:
+        """All rows read."""
+        return self.on_time + self.late + self.dead
+
+
 class Registry:
     """The runs of one project. Safe for several processes: SQLite serialises them."""
 
@@ -336,6 +356,23 @@ class Registry:
             HourOfBatches(first, frontier, RowCounts(read, late, dead, {output: out}))
             for first, frontier, read, late, dead, out in rows
         ]
+
+    def stretches(self, run: str, most: int) -> list[BatchStretch]:
+        """The batches that are kept, in at most so many stretches of as many batches each."""
+        with self._connect() as connection:
+            low, high = connection.execute(
+                "select min(batch), max(batch) from batches where run = ?", (run,)
+            ).fetchone()
+            if low is None:
+                return []
+            width = (high - low) // most + 1
+            rows = connection.execute(
+                "select min(batch), max(batch), max(frontier), max(watermark), sum(on_time),"
+                " sum(late), sum(dead), sum(out), sum(seconds) from batches where run = ?"
+                " group by (batch - ?) / ? order by 1",
+                (run, low, width),
+            ).fetchall()
+        return [BatchStretch(*row) for row in rows]
 
     def totals(self, run: str) -> RunTotals:
         """The sums over all committed batches."""

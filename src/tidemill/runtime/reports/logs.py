@@ -12,6 +12,8 @@ from tidemill.runtime.registry import GOING_ON, Registry
 from tidemill.runtime.reports.overview import latest_run, true_state
 
 _EVERY = 0.5
+_LINE = 300
+"""Bytes of a line, about: how much of the end of a file is read for so many lines."""
 
 
 def read_log(
@@ -25,6 +27,29 @@ def read_log(
         return state not in GOING_ON
 
     return _lines(RunFolder.of(home, found).path, is_over if follow else None)
+
+
+def read_tail(home: Path, registry: Registry, run: str | None, lines: int) -> list[str]:
+    """The last lines of a run, by default the latest. Of each file only the end is read."""
+    folder = RunFolder.of(home, registry.get(run or latest_run(registry)).run)
+    found: list[str] = []
+    for path in reversed(log_files(folder.path)):
+        if len(found) < lines:
+            found = [*_last_lines(path, lines - len(found)), *found]
+    return found
+
+
+def _last_lines(path: Path, lines: int) -> list[str]:
+    try:
+        with path.open("rb") as file:
+            file.seek(0, 2)
+            begin = max(0, file.tell() - lines * _LINE)
+            file.seek(begin)
+            text = file.read().decode("utf-8", "replace")
+    except FileNotFoundError:
+        return []
+    found = text.splitlines()
+    return found[1 if begin else 0 :][-lines:]  # the first one is half a line
 
 
 def _lines(folder: Path, is_over: Callable[[], bool] | None) -> Iterator[str]:

@@ -1,0 +1,1 @@
+"""What each page shows: facts from the project, for a template."""
