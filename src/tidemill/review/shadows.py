@@ -151,7 +151,9 @@ class Shadows:
         if older_than is not None:
             age: timedelta = parse_duration(older_than)
             latest = (now or datetime.now(UTC)) - age
-            found = [each for each in found if each.created <= latest and each.state not in GOING_ON]
+            found = [
+                each for each in found if each.created <= latest and each.state not in GOING_ON
+            ]
         return [each for each in found if not (unpublished and each.is_published)]
 
     def drop(self, chosen: Iterable[Shadow]) -> Iterator[DroppedShadow]:
