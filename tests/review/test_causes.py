@@ -4,10 +4,11 @@ from datetime import timedelta
 
 import pytest
 
-from tests.manifests import change
+from tests.manifests import change, make_manifest, make_pin
 from tests.review.stage import LIVE, PRODUCTION, RUN, SHADOW, Review, aside, at, row
 from tidemill.review.comparing.causes import Evidence, Writer, explain
 from tidemill.review.comparing.evidence import reach_of, writer_of
+from tidemill.types import FOREVER_MICROS
 
 ROWS = [row(minutes, key) for minutes in range(0, 600, 10) for key in (1, 2)]
 WHOLE = {"ends": False, "begin": at(-600), "boundaries": (at(-700), at(-600)), "hours": 9_999}
@@ -130,6 +131,33 @@ def test_what_was_published_last_is_what_is_there():
         known = Evidence(Writer("ours", None, code), (live, first, last))
         found = explain(rows, known)["cause"].to_list()
         assert "".join("o" if each == "other code" else "." for each in found) == told
+
+
+def test_a_row_that_only_production_has_is_no_gap_of_production():
+    import polars as pl
+
+    from tidemill.review.comparing.judging import DIFFERENT, KIND, ONLY_HERE, ONLY_THERE, TWICE
+
+    kinds = [DIFFERENT, ONLY_HERE, ONLY_THERE]
+    rows = pl.DataFrame(
+        {"t": [20] * 3, KIND: kinds, TWICE: [False] * 3},
+        schema={"t": pl.Int64, KIND: pl.Int8, TWICE: pl.Boolean},
+    )
+    known = Evidence(Writer("ours"), (Writer("live", (0, 10)),))
+    assert explain(rows, known)["cause"].to_list() == ["gap", "gap", "not explained"]
+
+
+def test_a_run_of_a_log_alone_has_read_what_its_first_rows_need():
+    """Input that was before its first moment: so far before, and as early as the skew allows."""
+    made = make_manifest(
+        run="live",
+        mode="live",
+        ends=False,
+        output=(0, FOREVER_MICROS),
+        boundaries=(100,),
+        sources={"plays": make_pin("plays", lateness=20, skew=30)},
+    )
+    assert writer_of("live", None, {"live": made}, (5, 7), 1_000).covers == (135, 973)
 
 
 def test_nothing_to_explain():

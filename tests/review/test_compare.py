@@ -16,7 +16,7 @@ from tests.manifests import change
 from tests.review.stage import LIVE, PRODUCTION, RUN, SHADOW, Review, at, row
 from tidemill.errors import PlanError, RequestError, RunError, SinkError
 from tidemill.iceberg.catalog import open_catalog
-from tidemill.review.comparing.canonical import common_type
+from tidemill.review.comparing.canonical import canonical, common_type
 from tidemill.review.comparing.rules import Asked, make_rules
 from tidemill.review.comparing.summary import Summary, coarsened, match_of
 from tidemill.runfolder.compared import read_compared
@@ -275,6 +275,15 @@ def test_types_that_lose_nothing_are_compared():
     )
     assert common_type(pa.string(), pa.int64()) is None
     assert common_type(pa.list_(pa.int32()), pa.list_(pa.int64())) == pa.large_string()
+
+
+def test_structs_are_equal_whatever_the_order_of_their_fields():
+    fields = [("a", pa.int64()), ("b", pa.struct([("x", pa.string()), ("y", pa.int64())]))]
+    other = [("b", pa.struct([("y", pa.int64()), ("x", pa.string())])), ("a", pa.int64())]
+    rows = [{"a": 1, "b": {"x": "w", "y": None}}, {"a": None, "b": None}, None]
+    one, two = (pa.array(rows, pa.struct(each)) for each in (fields, other))
+    kind = common_type(one.type, two.type)
+    assert kind is not None and canonical(one, kind).equals(canonical(two, kind))
 
 
 def test_by_how_much(tmp_path):

@@ -15,7 +15,7 @@ from tidemill.review.publishing import hold_compared
 from tidemill.review.writers import has_passed
 from tidemill.runfolder.folder import RunFolder
 from tidemill.runfolder.lease import hold_lease
-from tidemill.runtime.registry import RunState
+from tidemill.runtime.registry import GOING_ON, RunState
 
 OLD = [(9.0, 1, "old"), (11.0, 2, "old"), (21.0, 3, "old")]
 NEW = [(9.0, 1, "old"), (11.0, 2, A), (12.0, 4, A), (21.0, 3, "old")]
@@ -274,6 +274,14 @@ def test_shadows_are_listed_and_dropped(yard):
         yard.desk.publish(A)
     with pytest.raises(RequestError, match="there is no shadow of the run"):
         yard.desk.drop_shadows(A)
+
+
+def test_shadows_of_runs_that_go_on_are_not_chosen_by_age(yard):
+    yard.backfill()
+    for state in (*GOING_ON, RunState.FAILED):
+        yard.stage.project.registry.set_state(A, state)
+        chosen = yard.desk.drop_shadows(older_than="1h", dry_run=True)
+        assert len(chosen) == (state is RunState.FAILED), state
 
 
 def test_forgetting_a_published_run_leaves_the_files_that_production_has(yard):

@@ -17,7 +17,7 @@ from tidemill.iceberg.catalog import find_table, list_tables, open_catalog
 from tidemill.planning.requests import Length
 from tidemill.runfolder.folder import RunFolder
 from tidemill.runfolder.lease import hold_lease
-from tidemill.runtime.registry import Registry, RunRecord, RunState
+from tidemill.runtime.registry import GOING_ON, Registry, RunRecord
 from tidemill.runtime.starts.naming import find_manifest
 from tidemill.types import (
     TimeRange,
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from tidemill.config.loader import LoadedConfig
 
 _SHADOW = re.compile(r"(?P<place>.+)__(?P<run>\d{8}_\d{6}_[0-9a-f]{4})")
-_GOING = (RunState.PLANNED, RunState.RUNNING, RunState.PAUSED)
 
 
 @dataclass(frozen=True)
@@ -152,7 +151,9 @@ class Shadows:
         if older_than is not None:
             age: timedelta = parse_duration(older_than)
             latest = (now or datetime.now(UTC)) - age
-            found = [each for each in found if each.created <= latest and each.state not in _GOING]
+            found = [
+                each for each in found if each.created <= latest and each.state not in GOING_ON
+            ]
         return [each for each in found if not (unpublished and each.is_published)]
 
     def drop(self, chosen: Iterable[Shadow]) -> Iterator[DroppedShadow]:

@@ -1,7 +1,7 @@
 """Give equal values equal forms, whichever types the two sides have.
 
 Numbers and times get the common type of both sides. A zero has no sign, and NaN is one value.
-Nested values become texts: a list in its order, a struct by the order of its fields, a map by the
+Nested values become texts: a list in its order, a struct by the names of its fields, a map by the
 order of its keys, so that two maps with the same entries are equal.
 """
 
@@ -151,7 +151,7 @@ def _leaf_texts(column: pa.Array) -> pa.Array:
 
 def _struct_texts(column: pa.StructArray) -> pa.Array:
     parts = []
-    for at, field in enumerate(column.type):
+    for at, field in sorted(enumerate(column.type), key=lambda each: str(each[1].name)):
         name = field.name.replace("\\", "\\\\").replace('"', '\\"')
         parts.append(_wrapped(_texts(column.field(at)), f'"{name}": ', ""))
     if not parts:
