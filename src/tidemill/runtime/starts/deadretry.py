@@ -47,6 +47,8 @@ def prepare_dead_retry(
         of.pipeline,
         TimeRange(span.start - _SECOND, span.end),
         where=tuple(_filters(of, rows)),
+        warm_up=timedelta(),  # the range is that of the ingest times, and no other row is read
+        look_ahead=timedelta(),
         append=True,
         params=tuple((name, pin.read()) for name, pin in of.code.params.items()),
     )
