@@ -45,8 +45,10 @@ def prepare_dead_retry(
     rows, span = _failed(loaded, of, taken)
     request = RunRequest(
         of.pipeline,
-        TimeRange(span.start - _SECOND, span.end + _SECOND),
+        TimeRange(span.start - _SECOND, span.end),
         where=tuple(_filters(of, rows)),
+        warm_up=timedelta(),  # the range is that of the ingest times, and no other row is read
+        look_ahead=timedelta(),
         append=True,
         params=tuple((name, pin.read()) for name, pin in of.code.params.items()),
     )
@@ -108,7 +110,7 @@ def _failed(
         source: {partition: tuple(sorted(offsets)) for partition, offsets in each.items()}
         for source, each in found.items()
     }
-    return rows, TimeRange(min(times), max(times))
+    return rows, TimeRange(min(times), max(times) + _SECOND)
 
 
 def _filters(of: Manifest, rows: Mapping[str, Mapping[str, tuple[int, ...]]]) -> Iterable[str]:
@@ -128,7 +130,7 @@ def _backfill(of: Manifest, span: TimeRange | None = None) -> str:
     """What to do where rows cannot be retried by themselves."""
     times = "--from TIME --to TIME"
     if span is not None:
-        times = f"--from {show_instant(span.start)} --to {show_instant(span.end + _SECOND)}"
+        times = f"--from {show_instant(span.start)} --to {show_instant(span.end)}"
     return (
         f"correct the code, 'tidemill backfill {of.pipeline} {times}' over what the rows may have "
         "changed, then 'tidemill publish RUN'"
@@ -149,9 +151,10 @@ def _require_row_wise(of: Manifest, plan: RunPlan, span: TimeRange) -> None:
 def _require_there(plan: RunPlan, span: TimeRange) -> None:
     """Refuse to read an archive that does not reach the rows."""
     ends = [each.last for found in plan.statistics.values() for each in found.extents]
-    if not ends or from_micros(max(ends)) < span.end:
+    newest = span.end - _SECOND
+    if not ends or from_micros(max(ends)) < newest:
         raise RunError(
-            f"the archive does not reach the newest of the rows, of {show_instant(span.end)}",
+            f"the archive does not reach the newest of the rows, of {show_instant(newest)}",
             fix="let 'tidemill archive run' follow the log that far, then try again",
         )
 
