@@ -49,6 +49,7 @@ def test_the_example(
     assert all(batch.committing > 0 and batch.running > 0 for batch in found.batches)
     assert all(batch.waiting > 0 for batch in found.batches[1:])
     assert metrics.startswith(f"run {run}  {totals.batches} batches\n")
+    assert metrics.rstrip().endswith("the end") and "2026-01-01T" in metrics
     last = run_cli("metrics", "day", "--json", "--last", "1", cwd=tmp_path)
     assert [batch["batch"] for batch in json.loads(last.out)["batches"]] == [totals.batches - 1]
     again = run_cli("graph", "plays_per_show", "--json", cwd=tmp_path)  # known code: no Spark

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from tidemill.planning.metrics.hours import RunMetrics
 
 _SHOWN = 8
+_LATEST = 1_000 * 86_400_000_000
+"""The infinite watermark is behind the infinite frontier by lateness and delays, µs."""
 _RIGHT = ["seconds", "share", "rows", "bytes", "batch", "late", "out", "reading", "code", "folds",
           "writing", "commit", "waiting", "lag", "state rows", "state", "buckets",
           "largest bucket"]  # fmt: skip
@@ -71,6 +73,6 @@ def _batches(batches: tuple[BatchMetrics, ...]) -> Table:
 
 
 def _moment(micros: int) -> str:
-    if micros >= FOREVER_MICROS:
+    if micros >= FOREVER_MICROS - _LATEST:
         return "the end"
     return show_instant(from_micros(micros).replace(microsecond=0)) if micros > 0 else ""

@@ -52,3 +52,11 @@ def test_a_profiler_that_is_there_stays():
     with authoring():
         assert sys.getprofile() is not None
     assert sys.getprofile() is None
+
+
+def test_a_plan_that_cannot_be_drawn_is_still_analysed(spark, monkeypatch):
+    def fail(*given):
+        raise KeyError("a shape that nobody has thought of")
+
+    monkeypatch.setattr("tidemill.runtime.code.analyst.find_graph", fail)
+    assert graph(spark, "sql").nodes == ()

@@ -49,6 +49,7 @@ def test_every_stage_has_what_its_tasks_told(gathered):
     assert (writing.tasks, writing.files, writing.rows, writing.bytes) == (2, 3, 6, 600)
     assert writing.seconds == 0.5
     assert (found.batch, found.rows, found.out) == (4, 10, 5)
+    assert (found.frontier, found.watermark) == (40, 30_000)
     assert found.tasks is None  # nobody told
 
 

@@ -63,8 +63,8 @@ class BatchMetrics(JsonValue):
 
     batch: int
     at: int  # µs, when it was committed
-    frontier: int
-    watermark: int
+    frontier: int  # µs
+    watermark: int  # µs
     on_time: int = 0
     late: int = 0
     dead: int = 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from tidemill.errors import PlanError, TidemillError
-from tidemill.folds.building import building
+from tidemill.folds.building import Building, building
 from tidemill.instances import Instances
 from tidemill.pipeline import Pipeline
 from tidemill.planning.code.analysis import OutputPlans, PipelineFacts, find_facts
@@ -29,6 +30,7 @@ from tidemill.planning.code.lineage import SOURCE_MARK
 from tidemill.planning.code.params import param_lines
 from tidemill.planning.code.tree import Tree, build_tree
 from tidemill.planning.graph.finding import find_graph
+from tidemill.planning.graph.nodes import Graph
 from tidemill.reading.reference import table_frame
 from tidemill.rows.columns import pipeline_schema
 from tidemill.runtime.code.authored import authoring
@@ -112,13 +114,25 @@ def analyse(
             shown = map(conceal, tree.walk(), texts, repeat(secrets_in(seen.values())))
             written = authored.lines(spark, analysed, pipeline.sql)
             told.append(replace(plan, texts=tuple(shown), lines=tuple(written)))
-        graph = find_graph(told, event_times, built.folds)
+        graph = _graph_of(told, event_times, built)
         if twice:
             _require_repeatable(pipeline, frames, plans, lines, seen)
     named = (f"interceptor {each.name}" for each in pipeline.interceptors)
     params = (*param_lines(pipeline.params), *map(behaviour_line, named))
     behaviour = (*params, *lines, *carried_lines(functions))
     return replace(facts, behaviour=behaviour, intercepted=examined.usages, graph=graph)
+
+
+def _graph_of(plans: list[OutputPlans], event_times: dict[str, str], built: Building) -> Graph:
+    """The graph; an empty one where a plan has a shape that nobody has thought of.
+
+    No decision is taken by a graph, so no run may fail for it. The command `graph` says it.
+    """
+    try:
+        return find_graph(plans, event_times, built.folds)
+    except Exception:
+        logging.getLogger(__name__).warning("the graph cannot be drawn", exc_info=True)
+        return Graph()
 
 
 def _plan_lines(plan: OutputPlans, texts: list[str], tree: Tree, seen: Seen) -> list[str]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from tidemill.planning.metrics.figures import BatchMetrics, Reading, Writing, folded
 from tidemill.planning.metrics.gathering import FOLD, WRITE, Gathering, TaskMeter, Told
 from tidemill.reading.sidefile import Counts
+from tidemill.types import MILLISECOND
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -65,7 +66,7 @@ class BatchMeter:
             record.batch,
             time.time_ns() // 1_000,
             record.frontier,
-            record.watermark,
+            record.watermark * MILLISECOND,  # Spark counts in ms
             record.on_time,
             record.late,
             record.dead,

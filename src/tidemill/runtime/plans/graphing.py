@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+from tidemill.errors import PlanError
 from tidemill.iceberg.catalog import open_metadata
 from tidemill.planning.plan import Beginning, RunRequest
 from tidemill.runtime.code.binding import GivenParams
@@ -64,6 +65,12 @@ def make_graph(
     own = None if argument is None else open_instances(loaded, pipeline, catalog, argument)
     beside = Beside(tables, own)
     facts = analysed_facts(loaded, given, opened, known, spark, beside=beside, seen=seen, tell=tell)
+    if not facts.graph.nodes:
+        raise PlanError(
+            "the plan of its code has a shape that cannot be drawn",
+            where=f"pipeline {pipeline}",
+            fix="report it with the pipeline's code; plans and runs do not need the drawing",
+        )
     return facts.graph.told(dict(_settings(loaded, pipeline, opened)))
 
 
