@@ -77,4 +77,4 @@ def rest(postponed: int, waits: int) -> int:
     """How long (µs) no meeting is set, after so many of patience ``waits`` were postponed."""
     if not postponed:
         return 0
-    return min(_LONGEST_REST, _REST * waits * 2 ** min(postponed - 1, 16))
+    return min(_LONGEST_REST, _REST * waits * (1 << min(postponed - 1, 16)))

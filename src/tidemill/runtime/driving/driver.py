@@ -174,7 +174,7 @@ class Driver:
         for watch in (self.tables, self.cohorts):
             if watch is not None:
                 look, run = partial(watch.look, batch), self.folder.path
-                self.committer.breaker.run(look, lambda run=run: broken_off(run))
+                self.committer.breaker.run(look, partial(broken_off, run))
         if record.frontier >= FOREVER_MICROS:
             self._ended.set()
 
