@@ -94,7 +94,9 @@ class Pasture(Growing, Meadow):
             row for row in self.log()
             if row["key"] in begins and to_micros(row["ingest_ts"]) >= begins[row["key"]]
         ]  # fmt: skip
-        return counted(rows, WIDTH, 0, frontier // SECOND - LATENESS)
+        found = counted(rows, WIDTH, 0, frontier // SECOND - LATENESS)
+        width = timedelta(seconds=WIDTH)
+        return [{**row, "window_end": row["window_start"] + width} for row in found]
 
 
 def wait_for(what: Callable[[], object], seconds: float = 150) -> None:

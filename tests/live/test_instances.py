@@ -75,7 +75,8 @@ class Market(Growing, Meadow):
         until = frontier // SECOND - LATENESS // SECONDS
         return [
             {"offer": offer.id, "key": offer.params["key"], "n": len(numbers), "sum": sum(numbers),
-             "window_start": datetime.fromtimestamp(start, UTC)}
+             "window_start": datetime.fromtimestamp(start, UTC),
+             "window_end": datetime.fromtimestamp(start + WIDTH, UTC)}
             for start, numbers in found.items()
             if start + WIDTH <= until
         ]  # fmt: skip
