@@ -17,7 +17,7 @@ import pytest
 from tests.live.cohort_victim import PLACES
 from tests.live.meadow import LATENESS, Meadow
 from tests.live.test_cohorts import Drive, Growing, wait_for
-from tidemill.planning.instances.values import Instance
+from tidemill.planning.instances.values import Instance, InstanceState
 from tidemill.runfolder.cohorts import Cohorts
 from tidemill.runfolder.decided_versions import DecidedVersions
 from tidemill.runfolder.folder import RunFolder
@@ -106,6 +106,10 @@ def test_an_instance_gives_its_rows_whenever_it_is_created(spark, tmp_path):
         wait_for(lambda: last_batch(folder.checkpoint) > joined + 5 or drive.error)
         time.sleep(WIDTH)
         drive.stop()
+    told = {each.instance.id: each.state for each in project.instances("pipeline").list().instances}
+    expected_states = {"over": InstanceState.DONE, "running": InstanceState.LIVE,
+                       "to come": InstanceState.LIVE, "later": InstanceState.LIVE}  # fmt: skip
+    assert told == expected_states
     assert [set(each.ids) for each in cohorts.cohorts()] == [{"over", "running"}, {"later"}]
     seen = versions.rows(versions.newest()).column("offer").to_pylist()
     assert {"running", "to come", "later"} <= {*seen}
