@@ -49,6 +49,7 @@ class Market(Growing, Meadow):
         super().__init__(folder, CODE, seed, time="window_start")
         own = {"table": "ops.offers", "id": "offer", "from": "starts", "to": "ends"}
         self.write(CODE, instances={**own, "gather": "1 s"})
+        self.give_time()
 
     def add(self, offer: str, start: datetime, end: datetime, key: int, step: int = 1) -> None:
         params = {"key": str(key), "step": str(step)}
