@@ -164,7 +164,8 @@ def _helps(command: click.Command, name: str) -> Iterator[tuple[str, str]]:
     yield name, command.get_help(context)
     if isinstance(command, click.Group):
         for child in command.list_commands(context):
-            yield from _helps(command.commands[child], f"{name} {child}")
+            if not command.commands[child].hidden:
+                yield from _helps(command.commands[child], f"{name} {child}")
 
 
 REFERENCES = {"config.md": config_reference, "cli.md": cli_reference}

@@ -17,7 +17,7 @@ import pytest
 from tests.live.cohort_victim import PLACES
 from tests.live.meadow import LATENESS, Meadow
 from tests.live.test_cohorts import Drive, Growing, wait_for
-from tidemill.planning.instances.values import Instance
+from tidemill.planning.instances.values import Instance, InstanceState
 from tidemill.runfolder.cohorts import Cohorts
 from tidemill.runfolder.decided_versions import DecidedVersions
 from tidemill.runfolder.folder import RunFolder
@@ -49,6 +49,7 @@ class Market(Growing, Meadow):
         super().__init__(folder, CODE, seed, time="window_start")
         own = {"table": "ops.offers", "id": "offer", "from": "starts", "to": "ends"}
         self.write(CODE, instances={**own, "gather": "1 s"})
+        self.give_time()
 
     def add(self, offer: str, start: datetime, end: datetime, key: int, step: int = 1) -> None:
         params = {"key": str(key), "step": str(step)}
@@ -75,7 +76,8 @@ class Market(Growing, Meadow):
         until = frontier // SECOND - LATENESS // SECONDS
         return [
             {"offer": offer.id, "key": offer.params["key"], "n": len(numbers), "sum": sum(numbers),
-             "window_start": datetime.fromtimestamp(start, UTC)}
+             "window_start": datetime.fromtimestamp(start, UTC),
+             "window_end": datetime.fromtimestamp(start + WIDTH, UTC)}
             for start, numbers in found.items()
             if start + WIDTH <= until
         ]  # fmt: skip
@@ -105,6 +107,10 @@ def test_an_instance_gives_its_rows_whenever_it_is_created(spark, tmp_path):
         wait_for(lambda: last_batch(folder.checkpoint) > joined + 5 or drive.error)
         time.sleep(WIDTH)
         drive.stop()
+    told = {each.instance.id: each.state for each in project.instances("pipeline").list().instances}
+    expected_states = {"over": InstanceState.DONE, "running": InstanceState.LIVE,
+                       "to come": InstanceState.LIVE, "later": InstanceState.LIVE}  # fmt: skip
+    assert told == expected_states
     assert [set(each.ids) for each in cohorts.cohorts()] == [{"over", "running"}, {"later"}]
     seen = versions.rows(versions.newest()).column("offer").to_pylist()
     assert {"running", "to come", "later"} <= {*seen}

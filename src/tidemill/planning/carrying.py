@@ -116,6 +116,8 @@ def misfits(point: StatePoint, manifest: Manifest, natives: tuple[str, ...] = ()
     ``natives`` are the operators of its code whose state Spark keeps: nobody can carry that.
     """
     found = [Misfit(name, "its state is Spark's own, which is not carried") for name in natives]
+    if manifest.instances is not None:
+        found.append(Misfit("", "which instances its run had taken in is not carried yet"))
     found += [Misfit("", why) for why in _of_sources(point, manifest.sources)]
     for name, pin in manifest.code.folds.items():
         shape, kept = manifest.code.shapes.get(name), point.folds.get(name)

@@ -373,3 +373,20 @@ def test_a_tail_is_read_from_the_catalog_of_its_name(tmp_path, monkeypatch):
     follower.restart()
     with pytest.raises(SourceError, match=r"'archive\.rows' does not exist"):
         follower.take(monkeypatch)
+
+
+@settings(max_examples=25, deadline=None)
+@given(widths=st.lists(st.integers(1, 90_000), min_size=1, max_size=4))
+def test_a_slice_ends_where_it_is_asked_to(widths):
+    """Two runs that meet end a slice at one frontier, and at once, not by ever smaller steps."""
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        follower = Follower(Path(folder))
+        follower.clock += 3600 * SECOND
+        follower.append(3_599 * SECOND, 1_800 * SECOND, 0)
+        for width in widths:
+            patch.setattr(tail.time, "time_ns", lambda: follower.clock * 1_000)
+            end = follower.slices.decide(follower.offset, width * MILLISECOND, None)
+            patch.undo()
+            assert end is not None
+            assert end.frontier == follower.offset.frontier + width * MILLISECOND
+            follower.offset = end

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from tidemill.errors import RequestError, RunError
 from tidemill.iceberg.catalog import open_catalog
+from tidemill.runfolder.cohorts import Cohorts
 from tidemill.runfolder.control import read_control, update_control
 from tidemill.runfolder.folder import RunFolder
 from tidemill.runfolder.lease import hold_lease, hold_watch, is_held, is_watched
@@ -96,9 +97,19 @@ def cancel(loaded: LoadedConfig, registry: Registry, run: str) -> str:
         raise RunError(f"the run {record.run} is {record.state} already")
     if is_held(folder.path):
         update_control(folder.path, cancelled=True)
-    elif folder.has_manifest():
+        return record.run
+    if folder.has_manifest():
         release(open_catalog(loaded), folder.read_manifest())
         registry.set_state(record.run, RunState.CANCELLED)
+        _cancel_children(loaded, registry, folder)
     else:
         registry.set_state(record.run, RunState.CANCELLED, "its folder is gone")
     return record.run
+
+
+def _cancel_children(loaded: LoadedConfig, registry: Registry, folder: RunFolder) -> None:
+    """Nobody takes over any more what the children of a live run have caught up."""
+    known = {each.run: each.state for each in registry.runs()}
+    for cohort in Cohorts(folder.path).cohorts():
+        if known.get(cohort.child, RunState.CANCELLED) not in OVER:
+            cancel(loaded, registry, cohort.child)

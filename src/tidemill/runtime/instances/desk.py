@@ -15,6 +15,7 @@ from tidemill.planning.instances.book import Broken
 from tidemill.planning.instances.listing import InstanceStatus, Known, list_instances
 from tidemill.planning.instances.values import InstanceState
 from tidemill.runtime.instances.adding import Added, NewInstance, add_instance
+from tidemill.runtime.instances.following import follow_instances
 from tidemill.runtime.instances.opening import open_instances, section_of
 from tidemill.runtime.registry import Registry
 from tidemill.types import TimeRange, parse_instant
@@ -57,7 +58,8 @@ class InstancesDesk:
     def list(self) -> InstanceList:
         """All instances, in the order of their ids."""
         book = open_instances(self.loaded, self.pipeline, open_catalog(self.loaded)).book
-        known = Known(self.registry.withdrawn(self.pipeline))
+        live = follow_instances(self.loaded.home, self.registry, self.pipeline, book.valid)
+        known = Known(self.registry.withdrawn(self.pipeline), live)
         return InstanceList(self.pipeline, list_instances(book, known), book.broken)
 
     def show(self, instance: str) -> InstanceStatus:

@@ -168,6 +168,13 @@ def recover(manifest: Manifest, lost: Lost) -> Manifest:
     Outputs are told apart by batches, so the run has a batch that ends at each of their cuts, and
     so are rows at which the code failed. Other late and dead rows tell their own ingest time.
     """
+    if manifest.instances is not None:
+        raise PlanError(
+            "which instances the lost run had taken in, and which a child was catching up, nobody "
+            "tells: a run with instances is not made again from the archive yet",
+            where=f"pipeline {manifest.pipeline}",
+            fix="start a new run into another table; 'tidemill backfill' computes instances again",
+        )
     if set(lost.end.frontiers) != set(manifest.sources):
         raise PlanError(
             f"the lost run read {', '.join(sorted(lost.end.frontiers))}, the pipeline reads "
