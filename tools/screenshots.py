@@ -54,20 +54,26 @@ def main() -> None:
         run = tidemill(folder, "runs", "--json").split('"run": "')[1].split('"')[0]
         make_production(folder, run)
         with served(folder) as link, opened(browser, SIZE) as page:
-            page.goto(link)
-            base = page.url.rstrip("/")
-            page.goto(f"{base}/pipelines/{PIPELINE}")
-            page.get_by_text("More: filters").click()
-            page.get_by_label("slice").fill("1h")
-            page.get_by_text("More: filters").click()
-            expect(page.locator("#plan")).to_contain_text("--slice=1h", timeout=60_000)
-            take(page, "switch")
-            page.goto(f"{base}/runs/{run}")
-            take(page, "run")
-            page.goto(f"{base}/runs/{run}/review")
-            page.get_by_role("button", name="Compare with production").click()
-            expect(page.locator(".match")).to_be_visible(timeout=60_000)
-            take(page, "review")
+            take_all(page, link, run)
+
+
+def take_all(page: Page, link: str, run: str) -> None:
+    """The pictures of a project with a finished run and a production that differs."""
+    page.goto(link)
+    base = page.url.rstrip("/")
+    page.goto(f"{base}/pipelines/{PIPELINE}")
+    page.get_by_text("More: filters").click()
+    page.get_by_label("slice").fill("1h")
+    page.get_by_text("More: filters").click()
+    expect(page.locator("#plan")).to_contain_text("--slice=1h", timeout=60_000)
+    expect(page.locator("#plan")).to_have_attribute("aria-busy", "false")
+    take(page, "switch")
+    page.goto(f"{base}/runs/{run}")
+    take(page, "run")
+    page.goto(f"{base}/runs/{run}/review")
+    page.get_by_role("button", name="Compare with production").click()
+    expect(page.locator(".match")).to_be_visible(timeout=60_000)
+    take(page, "review")
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from tidemill.runtime.registry import BatchRecord, RunState
 from tidemill.types import to_micros
 from tidemill.ui import charts
 from tidemill.ui.charts import Column
+from tidemill.ui.pages import review
 
 
 @pytest.mark.parametrize("path", PAGES)
@@ -188,3 +189,16 @@ def test_charts_are_small_and_need_no_style():
     assert "points" not in charts.lines([("two", [None])], "lag")
     assert charts.most([]) == 0 and charts.strip(0, 0, "none")
     assert charts.strip(3, 10, "x").count('class="done"') == 3
+
+
+def test_a_histogram_has_a_column_for_every_stretch_of_time():
+    bins = [
+        {"from": "2026-01-01T00:00Z", "different": 2, "only_here": 0, "only_there": 1},
+        {"from": "2026-01-01T03:00Z", "different": 0, "only_here": 5, "only_there": 0},
+    ]
+    found = review._histogram({"seconds": 3_600.0, "bins": bins})
+    assert [each.height for each in found] == [3, 0, 0, 5]
+    assert found[1].title.startswith("2026-01-01T01:00Z: 0 different")
+    far = [bins[0], {**bins[1], "from": "2027-01-01T00:00Z"}]
+    assert len(review._histogram({"seconds": 60.0, "bins": far})) == 2
+    assert review._histogram({"seconds": 60.0, "bins": []}) == []

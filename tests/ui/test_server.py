@@ -141,6 +141,8 @@ def test_names_elsewhere():
     address = Address("0.0.0.0", 80)
     assert address.knows("192.0.2.7:80") and address.knows(f"{socket.gethostname()}:80")
     assert not address.knows("evil.example:80") and not address.knows("localhost.evil:80")
+    home = Address("127.0.0.1", 80)
+    assert not home.knows("192.0.2.7:80") and not home.knows(f"{socket.gethostname()}:80")
     assert Address("::1", 80).knows("[::1]:80") and Address("::1", 80).url == "http://[::1]:80"
 
 

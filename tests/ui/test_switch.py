@@ -201,7 +201,7 @@ def test_a_command_that_is_refused_says_why(tmp_path):
     )
     launch = Launches().start(script(code), tmp_path)
     launch.wait(10)
-    assert launch.run is None and launch.is_over and launch.has_failed
+    assert launch.run is None and launch.is_over and launch.is_refused
     assert launch.text == "error: no such thing\n  fix: another\n"
 
 
@@ -261,3 +261,33 @@ def test_few_wait_and_what_nobody_wants_any_more_is_not_asked(tmp_path):
         *["too much is being asked already"] * 2,
     ]
     assert mark.read_text() == "xxx"
+
+
+def test_an_order_that_the_command_refuses_is_told_on_the_runs_page(visitor, hostile):
+    """At once, or a moment later where the command takes its time to say so."""
+    page = f"/runs/{RUN}"
+    found = visitor.send(f"{page}/order", {"order": "resume"}, f"{page}/review")
+    assert found.status in (303, 409)
+    text = told(visitor, page, f"the run {RUN} is finished")
+    assert "start a new one" in text
+    (hostile.project._folder(RUN).path / COMMAND_LOG).unlink()
+
+
+def test_a_start_that_fails_says_so_where_it_was_started(visitor, hostile):
+    """The code of this project is in no file, so the command cannot plan."""
+    form = {**TIMES, "how": "backfill", "once": "b" * 32}
+    found = visitor.send("/pipelines/pipeline/start", form, f"/runs/{RUN}/review")
+    assert found.status == 303 and found.headers["location"] == f"/starts/{'b' * 32}"
+    text = told(visitor, found.headers["location"], "Nothing was started")
+    assert "error: " in text and "tidemill backfill pipeline --from=2026" in text
+    again = visitor.send("/pipelines/pipeline/start", form, f"/runs/{RUN}/review")
+    assert again.headers["location"] == found.headers["location"]
+    assert visitor.ask("/starts/nothing").status == 400
+
+
+def told(visitor, page, words):
+    until = time.monotonic() + 60
+    while words not in (text := visitor.ask(page).text) and time.monotonic() < until:
+        time.sleep(0.3)
+    assert words in text
+    return text

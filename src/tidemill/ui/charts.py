@@ -56,17 +56,19 @@ def columns(found: Sequence[Column], label: str, height: int = _HEIGHT) -> Marku
 def lines(
     found: Sequence[tuple[str, Sequence[float | None]]], label: str, height: int = _HEIGHT
 ) -> Markup:
-    """Lines over the same places; a value that is not there is left out. Each has its class."""
+    """Lines from zero over the same places; a value that is not there is left out.
+
+    Each has its class.
+    """
     known = [value for _, values in found for value in values if value is not None]
     if not known:
         return _svg([], label, height)
-    low, high = min(known), max(known)
-    span = (high - low) or 1
+    high = max(known) or 1
     shapes = []
     for kind, values in found:
         step = _WIDTH / max(len(values) - 1, 1)
         points = " ".join(
-            f"{at * step:.1f},{height - 3 - (height - 6) * (value - low) / span:.1f}"
+            f"{at * step:.1f},{height - 3 - (height - 6) * value / high:.1f}"
             for at, value in enumerate(values)
             if value is not None
         )

@@ -85,7 +85,7 @@ def _launch(
 def _require_started(launch: Launch) -> Launch:
     """A command that ends at once was refused, and has said why."""
     launch.wait_for_end(_PATIENCE)
-    if launch.is_over and launch.has_failed and launch.text.startswith("error: "):
+    if launch.is_refused and launch.text.startswith("error: "):
         raise RunError(launch.text.removeprefix("error: ").strip())
     return launch
 

@@ -16,6 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tidemill.errors import ExitCode
 from tidemill.runfolder.folder import COMMAND_LOG, RunFolder
 from tidemill.ui.commands import Command
 
@@ -49,9 +50,9 @@ class Launch:
         return ""
 
     @property
-    def has_failed(self) -> bool:
-        """Whether it ended with an error."""
-        return self.exit_code not in (None, 0)
+    def is_refused(self) -> bool:
+        """Whether it ended with an error; a run that was stopped or cancelled ends otherwise."""
+        return self.exit_code in (ExitCode.ERROR, ExitCode.MISUSE)
 
     def wait(self, seconds: float) -> None:
         """Wait until its run is known or it has ended, but not for long."""

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import time
+from datetime import timedelta
 from typing import Any
 
 from tidemill.errors import TidemillError
 from tidemill.runtime.registry import RunState
+from tidemill.types import parse_instant, show_instant
 from tidemill.ui.charts import Column
 from tidemill.ui.failures import failure_of
 from tidemill.ui.page import Asked, Facts, Office
 from tidemill.ui.pages.run import about
 
 _KINDS = ("different", "only_here", "only_there")
-_BINS = 200
+_BINS = 400
 _EVERY = 5.0
 
 
@@ -43,17 +45,27 @@ def facts(office: Office, asked: Asked) -> Facts:
 def _outputs(found: dict[str, Any]) -> list[dict[str, Any]]:
     """Each output of a comparison, with its histogram as columns."""
     outputs = list(found["outputs"].values()) if "outputs" in found else [found]
-    return [{**each, "columns_drawn": _histogram(each["histogram"]["bins"])} for each in outputs]
+    return [{**each, "columns_drawn": _histogram(each["histogram"])} for each in outputs]
 
 
-def _histogram(bins: list[dict[str, Any]]) -> list[Column]:
-    found = []
-    for each in bins[:_BINS]:
-        told = ", ".join(f"{each[kind]:,} {kind.replace('_', ' ')}" for kind in _KINDS)
-        found.append(
-            Column(f"{each['from']}: {told}", tuple((kind, each[kind]) for kind in _KINDS))
-        )
-    return found
+def _histogram(found: dict[str, Any]) -> list[Column]:
+    """A column for every stretch of time from the first to the last one with rows that differ."""
+    width = timedelta(seconds=found["seconds"])
+    bins = {each["from"]: each for each in found["bins"]}
+    if not bins:
+        return []
+    starts = [parse_instant(text) for text in bins]
+    many = (max(starts) - min(starts)) // width + 1
+    if many > _BINS:  # far apart: those without rows are left out
+        return [_column(text, each) for text, each in bins.items()][:_BINS]
+    times = [show_instant(min(starts) + width * number) for number in range(many)]
+    return [_column(text, bins.get(text, {})) for text in times]
+
+
+def _column(text: str, counts: dict[str, Any]) -> Column:
+    parts = tuple((kind, counts.get(kind, 0)) for kind in _KINDS)
+    told = ", ".join(f"{count:,} {kind.replace('_', ' ')}" for kind, count in parts)
+    return Column(f"{text}: {told}", parts)
 
 
 def _looked(office: Office, run: str, action: str) -> Facts:
