@@ -78,6 +78,10 @@ def test_the_page(tmp_path: Path, spark: "SparkSession", monkeypatch: pytest.Mon
     with pytest.raises(PlanError, match="a pipeline with instances cannot run live yet"):
         project.plan_run("bonus", spark=spark)
 
+    exec(blocks("python desk")[0], {})
+    assert load(tmp_path / "tidemill.yaml").instances("bonus").show("late").instance.params == {
+        "show_id": 3, "min_seconds": 60,
+    }  # fmt: skip
     frame = spark.createDataFrame(playbacks.to_pandas())
     scope: dict[str, Any] = {"playbacks": frame, "start": T0, "end": T0 + timedelta(hours=2)}
     exec(blocks("python api")[0], scope)

@@ -178,6 +178,8 @@ def test_a_run_keeps_its_instances_and_new_ones_are_no_change_of_the_code(
     after = project.plan("pipeline", *span, spark=spark)
     assert after.facts.behaviour == before.facts.behaviour
     assert after.instances is not None and len(after.instances.broken) == 1
+    assert any(text.startswith("a row of ops.instances is no instance") for text in after.risks)
+    assert not any("no instance" in text for text in before.risks)
 
 
 def refused(project: Any, spark: SparkSession, **options: Any) -> str:
@@ -310,3 +312,27 @@ def test_pairs_of_static_frames_are_there_at_once(spark: SparkSession) -> None:
     with pytest.raises(ConfigError, match="row 0 is no instance: starts_at is null"):
         broken = [{**some[0], "starts_at": None, "ends_at": T0}]
         Instances.of(broken, id="incentive_id", start="starts_at", end="ends_at")
+
+
+def test_how_rows_are_paired_is_a_part_of_the_code(tmp_path: Path, spark: SparkSession) -> None:
+    def behaviour(name: str, rows: Any = None, **how: Any) -> tuple[str, ...]:
+        def code(trips: DataFrame, incentives: Instances) -> DataFrame:
+            return trips.transform(incentives.pair(**how)).selectExpr("event_ts t", "incentive_id")
+
+        project = made(tmp_path / name, code, incentives(2) if rows is None else rows)
+        span = (T0 - 10 * HOUR, T0 + 90 * HOUR)
+        found: tuple[str, ...] = project.plan("pipeline", *span, spark=spark).facts.behaviour
+        return found
+
+    both = ["city", "vehicle"]
+    first = behaviour("first", on=both, where="fare > 7")
+    assert first == behaviour("same", on=both, where="fare > 7")
+    assert first == behaviour("others", incentives(5), on=both, where="fare > 7")
+    wider = [{**each, "extra": 1} for each in incentives(2)]
+    others = [
+        behaviour("order", on=both[::-1], where="fare > 7"),
+        behaviour("where", on=both, where="fare > 8"),
+        behaviour("time", on=both, where="fare > 7", time="ingest_ts"),
+        behaviour("wider", wider, on=both, where="fare > 7"),
+    ]
+    assert first not in others and len(set(others)) == len(others)

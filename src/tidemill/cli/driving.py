@@ -31,6 +31,7 @@ from tidemill.cli.options import (
     range_options,
     read_params,
     redact,
+    require_range,
     run_argument,
     show_progress,
     stacked,
@@ -95,9 +96,8 @@ def plan(pipeline: str, every: bool, config: Path, as_json: bool, **options: Any
             "--emit-from is for runs that go on live",
             fix="leave --to out; a backfill reads by itself what comes before --from",
         )
+    require_range(options, "start")
     is_backfill = options["end"] is not None or options["instances"] is not None
-    if not is_backfill and options["start"] is None:
-        raise click.UsageError("a plan needs --from, and --to for a backfill; or --instance ID")
     asked = project.plan if is_backfill else project.plan_run
     made = asked(pipeline, **given(options))
     present(as_json, made.to_json(), "render.show_plan", made, every)
@@ -140,6 +140,9 @@ def backfill(
     tidemill backfill plays_per_show --gaps --from … --to …         what production misses
     tidemill backfill guarantee --instance sf_august                one instance, over its period
     """
+    require_range(options, "start", "end")
+    if gaps and options["instances"] is not None:
+        raise click.UsageError("--gaps finds what is missing by itself: leave --instance out")
     project = open_project(str(config))
     if gaps:
         order = FillOrder(as_json, dry_run, publishes, yes)

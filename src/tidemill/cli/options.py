@@ -244,6 +244,17 @@ def _several(ctx: click.Context, param: Any, given: tuple[str, ...]) -> tuple[st
     return given or None
 
 
+def require_range(options: dict[str, Any], *names: str) -> None:
+    """Refuse a command without its range, unless instances are named: their periods are it."""
+    told = {"start": "--from", "end": "--to"}
+    for name in names if options["instances"] is None else ():
+        if options[name] is None:
+            context = click.get_current_context()
+            raise click.MissingParameter(
+                ctx=context, param_hint=f"'{told[name]}'", param_type="option"
+            )
+
+
 def range_options(open_end: bool) -> Callable[[F], F]:
     """The options of `plan` and `backfill`; with ``open_end`` the range may have no end."""
     more = "; without it: the plan of 'run --from', with its seam" if open_end else ""

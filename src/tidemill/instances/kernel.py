@@ -133,4 +133,5 @@ def _keys(table: pa.Table, pairing: Pairing) -> pl.DataFrame:
 
 def _micros(times: pa.ChunkedArray) -> Ints:
     """Times as microseconds; null is any number."""
-    return times.cast(TIME).cast(pa.int64()).fill_null(0).to_numpy()
+    found: Ints = times.cast(TIME).cast(pa.int64()).fill_null(0).to_numpy()
+    return found

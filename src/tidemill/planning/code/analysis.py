@@ -47,6 +47,8 @@ SEVERAL = "several"
 
 _AGGREGATING = {"window", "session_window", "sessions", "windows", "unique_counts", "top_n"}
 _TIMES = ("timestamp", "timestamp_ntz")
+_CHOOSING = ("EventTimeWatermark", "Filter", "Project")
+"""Nodes whose rows have no other columns than those below it, and those that they compute."""
 _RETAINING = {"join", "attribute", "deduplicate"}
 
 
@@ -365,7 +367,7 @@ def _mention(
             for out, read in passed_on(node)
             if out.expression_id in mentioned or out.fields["name"] in own
         }
-    elif passes and node.kind in ("Filter", "Project"):
+    elif passes and node.kind in _CHOOSING:
         for expression in node.expressions():
             is_choice = node.kind == "Project" and expression.expression_id is not None
             if not is_choice or expression.expression_id in mentioned:
@@ -373,6 +375,6 @@ def _mention(
     elif not node.kind.startswith("StreamingRelation"):
         mentioned |= {part.expression_id for part in node.parts()}
         mentioned |= {e.expression_id for e in output_of(node)} if passes else set()
-    below = pairing is not None or (passes and node.kind in ("Filter", "Project"))
+    below = pairing is not None or (passes and node.kind in _CHOOSING)
     for child in node.children:
         _mention(child, mentioned, pairs, passes=below)

@@ -165,7 +165,8 @@ def _append(table: Table, section: InstancesConfig, row: pa.Table) -> None:
 def _rows_with(table: Table, column: str, row: pa.Table) -> pa.Table:
     from pyiceberg.expressions import EqualTo
 
-    return table.scan(row_filter=EqualTo(column, row.column(column)[0].as_py())).to_arrow()
+    wanted = EqualTo(term=column, value=row.column(column)[0].as_py())
+    return table.scan(row_filter=wanted).to_arrow()
 
 
 def _in_use(section: InstancesConfig, row: pa.Table) -> PlanError:

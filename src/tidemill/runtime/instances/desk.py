@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Any
 
 from tidemill.config.loader import LoadedConfig
 from tidemill.errors import PlanError, nearest
 from tidemill.iceberg.catalog import open_catalog
+from tidemill.planning.code.params import write
 from tidemill.planning.instances.book import Broken
 from tidemill.planning.instances.listing import InstanceStatus, Known, list_instances
 from tidemill.planning.instances.values import InstanceState
@@ -16,7 +18,7 @@ from tidemill.runtime.instances.adding import Added, NewInstance, add_instance
 from tidemill.runtime.instances.following import follow_instances
 from tidemill.runtime.instances.opening import open_instances, section_of
 from tidemill.runtime.registry import Registry
-from tidemill.types import TimeRange
+from tidemill.types import TimeRange, parse_instant
 
 
 @dataclass(frozen=True)
@@ -39,17 +41,18 @@ class InstancesDesk:
     def add(
         self,
         instance: str,
-        start: datetime,
-        end: datetime,
-        params: Mapping[str, str] | None = None,
+        start: datetime | str,
+        end: datetime | str,
+        params: Mapping[str, Any] | None = None,
     ) -> Added:
-        """Append an instance to the table. Values are texts, as people write them.
+        """Append an instance to the table. Times and values may be texts, as people write them.
 
-        They get the types of the table's columns. If the table is missing it is made: the id is a
+        Values get the types of the table's columns. If the table is missing it is made: the id is a
         text then, and a parameter has the type that its value would have in YAML.
         """
         section = section_of(self.loaded, self.pipeline)
-        new = NewInstance(instance, TimeRange(start, end), params or {})
+        values = {name: str(write(value)) for name, value in (params or {}).items()}
+        new = NewInstance(instance, TimeRange(_moment(start), _moment(end)), values)
         return add_instance(open_catalog(self.loaded), section, new)
 
     def list(self) -> InstanceList:
@@ -84,6 +87,10 @@ class InstancesDesk:
         if found.state is not InstanceState.WITHDRAWN:
             self.registry.withdraw(self.pipeline, instance)
         return self.show(instance)
+
+
+def _moment(value: datetime | str) -> datetime:
+    return parse_instant(value) if isinstance(value, str) else value
 
 
 def find_desk(loaded: LoadedConfig, registry: Registry, instance: str) -> InstancesDesk:

@@ -42,6 +42,21 @@ class ChosenInstances:
         """
         return request if self.is_live else replace(request, range=range_of(self.chosen))
 
+    @property
+    def risks(self) -> tuple[str, ...]:
+        """That rows of the table are left out."""
+        broken = self.opened.book.broken
+        if not broken:
+            return ()
+        place, first = self.opened.pin.table.state.location, broken[0]
+        head = (
+            f"a row of {place} is no instance"
+            if len(broken) == 1
+            else f"{len(broken):,} rows of {place} are no instances"
+        )
+        more = ", …" if len(broken) > 1 else ""
+        return (f"{head}, and left out: {first.id}: {first.reason}{more}",)
+
     def plan(
         self,
         facts: PipelineFacts,

@@ -162,6 +162,7 @@ def make_plan(
         *expectation_risks(expect, config, request.live is None, settles),
         *(risk for name, sink in config.sinks.items() for risk in sink.risks(name)),
         *table_risks({name: table.pin for name, table in tables.items()}, request.live is not None),
+        *(() if paired is None else paired.risks),
         *sharing_risks(shared_sinks(loaded.config.pipelines, request.pipeline)),
         *zone_risks({name: (pin.times, opened.columns[name]) for name, pin in opened.pins.items()}),
     )
@@ -227,8 +228,8 @@ def code_fingerprint(loaded: LoadedConfig, name: str, given: GivenParams | None 
     conf = {key: str(value) for key, value in loaded.config.spark.conf.items()}
     tables = {key: value.model_dump_json() for key, value in loaded.config.tables.items()}
     own = config.instances
-    columns = None if own is None else (own.id, own.from_, own.to)
-    facts = (sources, streams, conf, params, tables, *([columns] if columns else []))
+    columns = () if own is None else (own.id, own.from_, own.to)
+    facts = (*columns, sources, streams, conf, params, tables)
     return fingerprint(loaded, name, map(str, facts))
 
 
