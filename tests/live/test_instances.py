@@ -57,6 +57,8 @@ class Market(Growing, Meadow):
 
     def expected(self, frontier: int) -> list[dict[str, Any]]:
         """Every instance by a plain count over its whole period."""
+        late = self.rows("marts.output__late")
+        assert not [row for row in late if row["reason"] == "clock"], "the machine is too slow"
         loaded = self.project.loaded
         from tidemill.iceberg.catalog import open_catalog
 
