@@ -5,9 +5,10 @@ import shutil
 import time
 from html import unescape
 
+import pyarrow as pa
 import pytest
 
-from tests.cli.stage import T0, Stage
+from tests.cli.stage import T0, TIME, Stage, keep
 from tests.ui.conftest import FAILED, PAGES, RUN
 from tests.ui.site import served
 from tidemill.runfolder.driver_log import DriverLog
@@ -202,3 +203,33 @@ def test_a_histogram_has_a_column_for_every_stretch_of_time():
     far = [bins[0], {**bins[1], "from": "2027-01-01T00:00Z"}]
     assert len(review._histogram({"seconds": 60.0, "bins": far})) == 2
     assert review._histogram({"seconds": 60.0, "bins": []}) == []
+
+
+def test_a_driver_that_died_is_shown_as_such(visitor, hostile):
+    run = "20260101_000000_ffff"
+    hostile.run(run)
+    hostile.project.registry.set_state(run, RunState.RUNNING)
+    text = unescape(visitor.ask(f"/runs/{run}").text)
+    assert f"its driver died: 'tidemill resume {run}' goes on exactly where it was" in text
+    assert 'value="resume"' in text and 'value="pause"' not in text
+    assert "its driver died" in visitor.ask("/").text
+    hostile.project.cancel(run)
+
+
+def test_the_state_of_a_key(tmp_path):
+    stage = Stage.make(tmp_path)
+    folder = stage.run(RUN, folds=("sessions",))
+    schema = pa.schema([("key", pa.int64()), ("session_start", TIME), ("word", pa.string())])
+    rows = [{"key": n, "session_start": T0, "word": f"<b>{n}</b>"} for n in range(20)]
+    for batch in (1, 2):
+        keep(folder, batch, rows[: 10 * batch], schema)
+    with served(stage.project) as made:
+        visitor = made.visitor().enter()
+        text = visitor.ask(f"/runs/{RUN}/state").text
+        assert "sessions" in text and "<dd>20</dd>" in text and "1 to 2" in text
+        text = visitor.ask(f"/runs/{RUN}/state?key=7&batch=1").text
+        assert "&lt;b&gt;7&lt;/b&gt;" in text and "<dd>10</dd>" in text
+        found = visitor.ask(f"/runs/{RUN}/state?key=99").text
+        assert 'class="failure"' in found
+        assert visitor.ask(f"/runs/{RUN}/state?batch=x").status == 400
+        assert 'class="failure"' in visitor.ask(f"/runs/{RUN}/state?batch=0").text

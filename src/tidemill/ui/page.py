@@ -15,6 +15,7 @@ from tidemill.ui.limits import Limits
 from tidemill.ui.looks import Looks
 
 Facts = dict[str, Any]
+_DIGITS = 18
 
 
 @dataclass(frozen=True)
@@ -45,14 +46,17 @@ class Asked:
         """A value of the query; None if it is not there or empty."""
         return self.query.get(name, "").strip() or None
 
-    def count(self, name: str, default: int, most: int) -> int:
-        """A number of the query, at least 1 and at most what the page allows."""
+    def number(self, name: str) -> int | None:
+        """A whole number of the query; None if it is not there."""
         text = self.text(name)
-        if text is None:
-            return default
-        if not text.isdecimal():
-            raise RequestError(f"{text!r} is not a number", fix=f"at most {most:,}")
-        return max(1, min(int(text), most))
+        if text is not None and not (text.isdecimal() and len(text) < _DIGITS):
+            raise RequestError(f"{text!r} is not a number", fix=f"write {name} as a whole number")
+        return None if text is None else int(text)
+
+    def count(self, name: str, default: int, most: int) -> int:
+        """How many the query asks for, at least 1 and at most what the page allows."""
+        found = self.number(name)
+        return default if found is None else max(1, min(found, most))
 
 
 @dataclass(frozen=True)

@@ -49,10 +49,6 @@ class Views:
         """A value of a row: redacted first, because half of a secret would not be found."""
         return shown.cut(self._redact(shown.plain(value)))
 
-    def snippet(self, text: str, facts: Mapping[str, Any]) -> str:
-        """A template that is given as text."""
-        return self._redact(self._templates.from_string(text).render(facts))
-
     def page(self, template: str, facts: Mapping[str, Any]) -> str:
         """A whole page, or a part that has a template of its own."""
         return self._redact(self._templates.get_template(template).render(facts))

@@ -15,27 +15,26 @@ from tidemill.ui.pages.run import about
 def facts(office: Office, asked: Asked) -> Facts:
     """Summaries of all folds, and the rows of a key that was asked for."""
     project, record = office.desk.project, office.desk.run(asked.names["run"])
-    operator, batch = asked.text("operator"), asked.text("batch")
-    number = asked.count("batch", 0, 10**9) if batch and batch != "0" else (0 if batch else None)
+    operator, batch = asked.text("operator"), asked.number("batch")
     key = [part.strip() for part in (asked.text("key") or "").split(",") if part.strip()]
     found, rows, trouble, seen = [], None, None, {}
     try:
-        found = project.state(record.run, operator, number)
+        found = project.state(record.run, operator, batch)
         if key:
-            table = project.state_of(record.run, key, operator, number)
+            table = project.state_of(record.run, key, operator, batch)
             rows = plain_rows(table.slice(0, office.limits.rows))
             seen = json.loads(table.schema.metadata[ABOUT])
     except TidemillError as error:
         trouble = failure_of(error)
     words = ["state", record.run, *(["--operator", operator] if operator else [])]
     words += [word for part in key for word in ("--key", part)]
-    words += ["--batch", str(number)] if number is not None else []
+    words += ["--batch", str(batch)] if batch is not None else []
     return {
         **about(office, record, project.status(record.run)),
         "command": office.command(*words),
         "summaries": found,
         "operator": operator or "",
-        "batch": "" if number is None else number,
+        "batch": "" if batch is None else batch,
         "key": ", ".join(key),
         "key_rows": rows,
         "seen": seen,
