@@ -1,5 +1,8 @@
 """The incentives app: every incentive equals a plain count, whenever it was created."""
 
+import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -7,9 +10,13 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 import pytest
 from apps.incentives import generate as app
+from polars.testing import assert_frame_equal
 
 from tests.apps.trial import make_project, on_time, read
 from tidemill.project import Project
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 if TYPE_CHECKING:
     pass
@@ -91,3 +98,40 @@ def pay(paired: pl.DataFrame) -> Iterator[dict[str, Any]]:
 def _paid(at: datetime, rows: list[dict[str, Any]], amount: int) -> dict[str, Any]:
     counts = {name: sum(row[name] for row in rows) for name in ("trips", "minutes")}
     return {"paid_at": at, **counts, "amount_cents": amount}
+
+
+@pytest.mark.spark
+def test_the_hours_of_every_incentive_equal_a_plain_count(
+    project: Project, paired: pl.DataFrame, spark: "SparkSession"
+) -> None:
+    """Whether its period is over, running or to come when the backfill is made."""
+    incentives = read(project, app.INCENTIVES)["incentive_id"].to_list()
+    done = project.backfill("hours", instances=incentives, slice="3h", spark=spark)
+    expected = count_hours(paired)
+    assert len(expected) > 500
+    assert_same(read(project, done.outputs["output"]), expected)
+
+
+@pytest.mark.spark
+def test_what_drivers_get_equals_the_terms_one_by_one(
+    project: Project, paired: pl.DataFrame
+) -> None:
+    """In a process of its own, whose executors find the app's own class."""
+    chosen = read(project, app.INCENTIVES)["incentive_id"].to_list()[:8]
+    asked = [part for each in chosen for part in ("--instance", each)]
+    command = [sys.executable, "-m", "tidemill.cli", "backfill", "payouts", *asked, "--json"]
+    told = subprocess.run(
+        command, cwd=project.loaded.base, capture_output=True, text=True, check=False
+    )
+    assert told.returncode == 0, told.stdout + told.stderr
+    expected = pl.DataFrame(list(pay(paired))).filter(pl.col("incentive_id").is_in(chosen))
+    assert {name.partition("-")[0] for name in expected["incentive_id"]} == {"guarantee", "quest"}
+    done = project.status(json.loads(told.stdout)["run"])
+    assert_same(read(project, done.outputs["output"]), expected)
+
+
+def assert_same(found: pl.DataFrame, expected: pl.DataFrame) -> None:
+    """The same rows in the columns that are expected, in any order."""
+    assert_frame_equal(
+        found.select(expected.columns), expected, check_row_order=False, check_dtypes=False
+    )
