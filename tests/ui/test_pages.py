@@ -90,9 +90,9 @@ def test_a_thousand_runs_and_ten_thousand_batches_stay_quick(tmp_path):
                 "insert into runs (run, pipeline, mode, state, created) values (?, ?, ?, ?, ?)",
                 (run, "pipeline", "backfill", "finished", f"2026-01-02T{number:06}"),
             )
-        rows = [(RUN, n, to_micros(T0) + n, n, 5, 1, 0, 4, 0, 0.5, 0) for n in range(10_000)]
+        rows = [(RUN, n, to_micros(T0) + n, n, 5, 1, 0, 4, 0, 0.5, 0, 0) for n in range(10_000)]
         connection.executemany(
-            f"insert or replace into batches values ({', '.join('?' * 11)})", rows
+            f"insert or replace into batches values ({', '.join('?' * 12)})", rows
         )
     log = DriverLog(first)
     for number in range(2_000):
