@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from tidemill.errors import RunError
 from tidemill.planning.meeting import Pace, patience, rest
 from tidemill.runfolder.cohorts import Cohort, Cohorts, Ending, Meeting, Outcome
 from tidemill.runfolder.decided_versions import DecidedVersions
@@ -213,9 +214,19 @@ class CohortWatch:
             pair = self._pair(cohort)
             if pair is not None:
                 pair.union(outcome)
+            elif self.cohorts.union(outcome.batch) is None:
+                raise self._lost(cohort, outcome.batch)
             self._join(cohort, outcome.batch)
             self._settled.add(cohort.number)
             _LOG.info("cohort %d is united from batch %d on", cohort.number, outcome.batch)
+
+    def _lost(self, cohort: Cohort, batch: int) -> RunError:
+        return RunError(
+            f"batch {batch} begins with the state of {cohort.child}, which has lost its folder",
+            where=str(self.children.folder(cohort).path),
+            fix=f"restore it from a copy, then 'tidemill resume {self.manifest.run}'; nothing was "
+            "written",
+        )
 
     def _join(self, cohort: Cohort, batch: int) -> None:
         """From a batch on the live run sees the instances of the cohort itself."""
