@@ -5,16 +5,19 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli.stage import OUTPUT_SCHEMA
 from tests.review.desk_yard import HOUR, LIVE, PLACE, SPAN, T0, A, B, DeskYard
 from tidemill.cli.publish import publish
-from tidemill.connectors.sinks.contract import Sink
+from tidemill.connectors.sinks.contract import Sink, SinkRun, open_sinks
 from tidemill.connectors.sinks.iceberg.changes import published_in
 from tidemill.connectors.sinks.iceberg.production import IcebergProduction
+from tidemill.connectors.sinks.iceberg.tables import ensure_table
 from tidemill.errors import RequestError, RunError, SinkError
 from tidemill.review.publishing import hold_compared
 from tidemill.review.writers import has_passed
 from tidemill.runfolder.folder import RunFolder
 from tidemill.runfolder.lease import hold_lease
+from tidemill.runfolder.owner import is_owner, owner_properties
 from tidemill.runtime.registry import GOING_ON, RunState
 
 OLD = [(9.0, 1, "old"), (11.0, 2, "old"), (21.0, 3, "old")]
@@ -464,3 +467,39 @@ def test_rows_that_come_while_the_question_waits_are_not_lost(yard, monkeypatch)
     with pytest.raises(SinkError, match="have changed since it was compared"):
         publish.callback(A, yes=False, config=config, as_json=True, dry_run=False)
     assert (15.0, 6, "now") in yard.rows()
+
+
+def test_shadows_of_another_project_go_only_by_name_and_when_told(yard, tmp_path):
+    """The other project may be writing it this very moment: its registry alone knows."""
+    yard.stage.project.loaded.home.mkdir(parents=True, exist_ok=True)
+    others = owner_properties(tmp_path / "other" / "home")
+    ensure_table(yard.catalog, f"{PLACE}__{A}", OUTPUT_SCHEMA, None, "none", told=others)
+    ensure_table(yard.catalog, f"{PLACE}__{B}", OUTPUT_SCHEMA, None, "none")
+    own = owner_properties(yard.stage.project.loaded.home)
+    ensure_table(yard.catalog, f"{PLACE}__{LIVE}", OUTPUT_SCHEMA, None, "none", told=own)
+    assert own == owner_properties(yard.stage.project.loaded.home)
+    told = [each.stranger for each in yard.desk.shadows()]
+    assert told[0].startswith("of another project (") and str(tmp_path / "other") in told[0]
+    assert told[1:] == ["not known here", None]
+    assert "not known here" in yard.cli("shadows").out
+    chosen = yard.desk.drop_shadows(older_than="1h", unpublished=True, dry_run=True)
+    assert [each.shadow.run for each in chosen] == [LIVE], "ours, of a run that was forgotten"
+    for run in (A, B):
+        with pytest.raises(RequestError, match="is not this project's"):
+            yard.desk.drop_shadows(run)
+    assert yard.cli("shadows", "drop", "--older-than", "1h", "--foreign").code == 2
+    assert yard.cli("shadows", "drop", A, "--yes").code == 2
+    assert yard.cli("shadows", "drop", A, B, "--foreign", "--yes").code == 0
+    assert [each.run for each in yard.desk.shadows()] == [LIVE]
+
+
+def test_a_shadow_says_from_its_making_whose_it_is(yard):
+    loaded, folder = yard.stage.project.loaded, yard.run(A)
+    sinks = SinkRun(loaded, yard.catalog, folder.read_manifest(), folder.path)
+    open_sinks(sinks)["output"].prepare(None)
+    told = yard.catalog.load_table(f"{PLACE}__{A}").properties
+    assert is_owner(loaded.home, told)
+    assert is_owner(loaded.home / "other", told) is False
+    yard.stage.project.registry.remove(A)
+    (shadow,) = yard.desk.shadows()
+    assert (shadow.stranger, shadow.state) == (None, None)

@@ -68,7 +68,7 @@ def show_shadows(found: Sequence[Shadow]) -> None:
     if not found:
         click.echo("there are no shadows")
     for each in found:
-        state = each.state or "forgotten"
+        state = each.stranger or each.state or "forgotten"
         told = f"{each.published}ed" if each.published else "not published"
         click.echo(
             f"{each.run}  {each.place}  {state}  {each.rows:,} rows, {_size(each.bytes)}  "
