@@ -1,6 +1,7 @@
 """Missing data in real tables: what metadata tells of the archive, of production and of runs."""
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -14,6 +15,7 @@ from tidemill.connectors.sinks.iceberg.tables import ensure_table
 from tidemill.errors import PlanError
 from tidemill.jsonvalue import dump_json
 from tidemill.planning.gaps import Reason, Unit
+from tidemill.planning.manifest import Manifest, Outputs
 from tidemill.runfolder.folder import RunFolder
 from tidemill.runtime.registry import BatchRecord, RunState
 from tidemill.testing import assert_same_rows
@@ -141,6 +143,47 @@ def test_what_a_live_run_has_still_to_write_is_no_gap(shop: Shop):
     assert report.judged[1] == to_micros(T0 + 1.5 * HOUR)
     assert f"the live run {run} (stopped) has still to write" in report.notes[0]
     assert gaps(shop) == [(0, 0.5, (NO, NOT)), (0.5, 1.5, (NO,))]
+
+
+def test_a_live_run_into_another_table_has_nothing_to_write_here(shop: Shop):
+    write(shop, 0, 1)
+    run = live(shop, HOUR / 2, 110 / 60 * HOUR, RunState.RUNNING)
+    change_manifest(shop, run, lambda made: replace(made, outputs=into(made, "marts.other")))
+    report = shop.project.gaps("sums", T0, T0 + 2 * HOUR)
+    assert report.notes == () and report.judged[1] == to_micros(T0 + 2 * HOUR)
+    assert gaps(shop) == [(0, 2, (NOT,))]
+
+
+def test_a_backfill_covers_only_what_it_had_all_input_of(shop: Shop):
+    """It was planned at 01:30: windows of 10 minutes and lateness hold 20 minutes back."""
+    write(shop, 0, 1)
+    run = finished(shop, timedelta(), 2 * HOUR, into="marts.sums", append=True)
+    early = to_micros(T0 + 1.5 * HOUR)
+    change_manifest(
+        shop, run, lambda made: replace(made, identity=replace(made.identity, created=early))
+    )
+    assert gaps(shop) == [(pytest.approx(7 / 6), 2, (NOT,))]
+    into_shadow = finished(shop, timedelta(), 2 * HOUR)
+    write(shop, 0, 1, name=f"marts.sums__{into_shadow}")
+    change_manifest(
+        shop,
+        into_shadow,
+        lambda made: replace(made, identity=replace(made.identity, created=early)),
+    )
+    shop.project.registry.set_state(run, RunState.CANCELLED)
+    shop.project.review.publish(into_shadow, unfinished=True)
+    assert gaps(shop) == [(pytest.approx(7 / 6), 2, (NOT,))]
+
+
+def change_manifest(shop: Shop, run: str, change: Callable[[Manifest], Manifest]) -> None:
+    folder = RunFolder.of(shop.project.loaded.home, run)
+    made = change(folder.read_manifest())
+    (folder.path / "manifest.json").write_text(dump_json(made), "utf-8")
+
+
+def into(made: Manifest, place: str) -> Outputs:
+    sinks = {name: replace(pin, place=place) for name, pin in made.outputs.sinks.items()}
+    return replace(made.outputs, sinks=sinks)
 
 
 def test_data_files_are_not_read(shop: Shop):

@@ -26,7 +26,10 @@ def show_outlook(action: str, found: Sequence[ReviewedChange]) -> None:
         if each.match is not None:
             click.echo(f"  match  {each.match:.6f}% when it was compared")
         elif action == "publish":
-            click.echo("  match  not compared: 'tidemill compare' shows what differs")
+            click.echo(
+                "  match  not compared with what is there now: "
+                f"'tidemill compare {each.run}' shows what differs"
+            )
         for line in (*_counts(each.outlook.counts), *each.outlook.columns):
             click.echo(f"  {line}")
 

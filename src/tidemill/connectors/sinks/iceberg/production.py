@@ -145,6 +145,17 @@ class IcebergProduction(Production):
         """By the table's properties and its history."""
         return _done(self._load(), run, action)
 
+    def shadow_rows(self) -> int | None:
+        """As the newest snapshot counts them; rows that equality deletes take are not counted."""
+        table = find_table(self.catalog, self.shadow)
+        snapshot = None if table is None else table.metadata.current_snapshot()
+        if table is None or snapshot is None or snapshot.summary is None:
+            return None if table is None or snapshot is not None else 0
+        told = snapshot.summary.additional_properties
+        if int(told.get("total-equality-deletes", 0)):
+            return None
+        return int(told.get("total-records", 0)) - int(told.get("total-position-deletes", 0))
+
     def look(self, asked: Replacement, action: Action) -> Outlook:
         """Plan the swap against the table as it is now."""
         table = self._load()
