@@ -253,6 +253,19 @@ def test_the_dry_run_plans_a_backfill_for_each_gap_and_starts_none(shop: Shop):
     assert len(shop.project.runs()) == 1
 
 
+@pytest.mark.parametrize("option", ["--dry-run", "--yes"])
+def test_publishing_into_a_table_that_is_not_there_is_refused_before_anything_runs(
+    shop: Shop, option: str
+):
+    asked = ("backfill", "sums", "--gaps", "--publish", option, "--from", FROM, "--to", TO)
+    told = shop.cli(*asked)
+    assert told.code == 1 and "the table 'marts.sums' is not there" in told.err
+    assert "with --into marts.sums" in told.err and not shop.project.runs()
+    write(shop, 0)
+    if option == "--dry-run":
+        assert shop.cli(*asked).code == 0
+
+
 def test_a_run_of_an_earlier_call_keeps_its_range(shop: Shop):
     one = shop.project.review.fillings("sums", T0, T0 + HOUR)[0]
     run = shop.project.prepare(one.plan, one.name).run

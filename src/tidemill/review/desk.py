@@ -93,7 +93,8 @@ class ReviewDesk:
         """A backfill for each gap, all planned and none begun; options are those of a backfill.
 
         ``project.backfill(pipeline, each.range.start, each.range.end, name=each.name)`` runs one,
-        or goes on with it.
+        or goes on with it. With ``publishes=True`` a table that is not there, so that nothing could
+        be published into it, is an error.
         """
         from tidemill.review.filling import find_fillings
 
