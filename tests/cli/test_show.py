@@ -175,6 +175,7 @@ def test_a_result_gives_its_rows_to_python(stage):
     assert result.to_polars("output").to_dicts() == rows
     assert result.to_pandas(where="key = 7 and word = 'w[b]2'")["word"].tolist() == ["w[b]2"]
     assert result.to_arrow("late")["offset"].to_pylist() == [11, 12]
+    stage.project.registry.set_state(EMPTY, RunState.PLANNED)
     assert result.to_arrow("dead").num_rows == stage.project.status(EMPTY).to_arrow().num_rows == 0
     with pytest.raises(PlanError, match="has no output 'lat'"):
         result.to_arrow("lat")
@@ -245,3 +246,15 @@ def test_values_are_short_at_a_prompt(stage):
     progress = Progress(manifest, result.totals, None)
     assert repr(progress).startswith(f"<Progress pipeline: run {RUN}; slices 0/1, ")
     assert "<caption>" in progress._repr_html_() and len(repr(progress)) < 200
+
+
+def test_a_table_that_is_gone_is_not_an_empty_one(stage):
+    run = "20260101_000009_aaaa"
+    folder = stage.run(run, None)
+    assert stage.cli("show", run).code == 0, "it has not begun, and has no table yet"
+    stage.project.registry.set_state(run, RunState.FINISHED)
+    told = stage.cli("show", run)
+    assert told.code == 1 and f"the table marts.output__{run}, which the run {run} has" in told.err
+    assert "is gone" in told.err and f"'tidemill forget {run}'" in told.err
+    stage.project.forget(run)
+    assert not folder.path.exists()

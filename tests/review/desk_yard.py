@@ -23,6 +23,7 @@ from tidemill.runtime.registry import BatchRecord, RunState
 A, B, LIVE = "20260101_120000_ab12", "20260102_120000_cd34", "20260103_120000_ef56"
 HOUR = 3_600_000_000
 T0 = 1_767_225_600_000_000  # 2026-01-01T00:00Z
+NOW = T0 + 48 * HOUR  # when runs were planned
 SPAN = (T0 + 10 * HOUR, T0 + 20 * HOUR)
 PLACE = "marts.output"
 Row = tuple[float, int, str]
@@ -74,7 +75,7 @@ class DeskYard:
             run=run,
             pipeline="pipeline",
             sinks={name: table_pin(at, OUTPUT, "at", ("key",)) for name, at in sinks.items()},
-            **{"output": span, "boundaries": span, "look_ahead": 0, **times},
+            **{"output": span, "boundaries": span, "look_ahead": 0, "created": NOW, **times},
         )
         folder = RunFolder.of(self.stage.project.loaded.home, run)
         folder.write_manifest(manifest)

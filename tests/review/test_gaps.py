@@ -1,6 +1,7 @@
 """Missing data in real tables: what metadata tells of the archive, of production and of runs."""
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -14,6 +15,7 @@ from tidemill.connectors.sinks.iceberg.tables import ensure_table
 from tidemill.errors import PlanError
 from tidemill.jsonvalue import dump_json
 from tidemill.planning.gaps import Reason, Unit
+from tidemill.planning.manifest import Manifest, Outputs
 from tidemill.runfolder.folder import RunFolder
 from tidemill.runtime.registry import BatchRecord, RunState
 from tidemill.testing import assert_same_rows
@@ -143,6 +145,47 @@ def test_what_a_live_run_has_still_to_write_is_no_gap(shop: Shop):
     assert gaps(shop) == [(0, 0.5, (NO, NOT)), (0.5, 1.5, (NO,))]
 
 
+def test_a_live_run_into_another_table_has_nothing_to_write_here(shop: Shop):
+    write(shop, 0, 1)
+    run = live(shop, HOUR / 2, 110 / 60 * HOUR, RunState.RUNNING)
+    change_manifest(shop, run, lambda made: replace(made, outputs=into(made, "marts.other")))
+    report = shop.project.gaps("sums", T0, T0 + 2 * HOUR)
+    assert report.notes == () and report.judged[1] == to_micros(T0 + 2 * HOUR)
+    assert gaps(shop) == [(0, 2, (NOT,))]
+
+
+def test_a_backfill_covers_only_what_it_had_all_input_of(shop: Shop):
+    """It was planned at 01:30: windows of 10 minutes and lateness hold 20 minutes back."""
+    write(shop, 0, 1)
+    run = finished(shop, timedelta(), 2 * HOUR, into="marts.sums", append=True)
+    early = to_micros(T0 + 1.5 * HOUR)
+    change_manifest(
+        shop, run, lambda made: replace(made, identity=replace(made.identity, created=early))
+    )
+    assert gaps(shop) == [(pytest.approx(7 / 6), 2, (NOT,))]
+    into_shadow = finished(shop, timedelta(), 2 * HOUR)
+    write(shop, 0, 1, name=f"marts.sums__{into_shadow}")
+    change_manifest(
+        shop,
+        into_shadow,
+        lambda made: replace(made, identity=replace(made.identity, created=early)),
+    )
+    shop.project.registry.set_state(run, RunState.CANCELLED)
+    shop.project.review.publish(into_shadow, unfinished=True)
+    assert gaps(shop) == [(pytest.approx(7 / 6), 2, (NOT,))]
+
+
+def change_manifest(shop: Shop, run: str, change: Callable[[Manifest], Manifest]) -> None:
+    folder = RunFolder.of(shop.project.loaded.home, run)
+    made = change(folder.read_manifest())
+    (folder.path / "manifest.json").write_text(dump_json(made), "utf-8")
+
+
+def into(made: Manifest, place: str) -> Outputs:
+    sinks = {name: replace(pin, place=place) for name, pin in made.outputs.sinks.items()}
+    return replace(made.outputs, sinks=sinks)
+
+
 def test_data_files_are_not_read(shop: Shop):
     write(shop, 0, 1)
     for name in ("logs.plays", "marts.sums"):
@@ -208,6 +251,19 @@ def test_the_dry_run_plans_a_backfill_for_each_gap_and_starts_none(shop: Shop):
     assert [each["run"] for each in fillings] == [None, None]
     assert fillings[0]["name"].startswith("gap-sums-20260101T000000-20260101T003000-")
     assert len(shop.project.runs()) == 1
+
+
+@pytest.mark.parametrize("option", ["--dry-run", "--yes"])
+def test_publishing_into_a_table_that_is_not_there_is_refused_before_anything_runs(
+    shop: Shop, option: str
+):
+    asked = ("backfill", "sums", "--gaps", "--publish", option, "--from", FROM, "--to", TO)
+    told = shop.cli(*asked)
+    assert told.code == 1 and "the table 'marts.sums' is not there" in told.err
+    assert "with --into marts.sums" in told.err and not shop.project.runs()
+    write(shop, 0)
+    if option == "--dry-run":
+        assert shop.cli(*asked).code == 0
 
 
 def test_a_run_of_an_earlier_call_keeps_its_range(shop: Shop):

@@ -5,17 +5,21 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli.stage import OUTPUT_SCHEMA
+from tests.manifests import make_pin
 from tests.review.desk_yard import HOUR, LIVE, PLACE, SPAN, T0, A, B, DeskYard
 from tidemill.cli.publish import publish
-from tidemill.connectors.sinks.contract import Sink
+from tidemill.connectors.sinks.contract import Sink, SinkRun, open_sinks
 from tidemill.connectors.sinks.iceberg.changes import published_in
 from tidemill.connectors.sinks.iceberg.production import IcebergProduction
+from tidemill.connectors.sinks.iceberg.tables import ensure_table
 from tidemill.errors import RequestError, RunError, SinkError
 from tidemill.review.publishing import hold_compared
 from tidemill.review.writers import has_passed
 from tidemill.runfolder.folder import RunFolder
 from tidemill.runfolder.lease import hold_lease
-from tidemill.runtime.registry import GOING_ON, RunState
+from tidemill.runfolder.owner import is_owner, owner_properties
+from tidemill.runtime.registry import GOING_ON, BatchRecord, RunState
 
 OLD = [(9.0, 1, "old"), (11.0, 2, "old"), (21.0, 3, "old")]
 NEW = [(9.0, 1, "old"), (11.0, 2, A), (12.0, 4, A), (21.0, 3, "old")]
@@ -464,3 +468,85 @@ def test_rows_that_come_while_the_question_waits_are_not_lost(yard, monkeypatch)
     with pytest.raises(SinkError, match="have changed since it was compared"):
         publish.callback(A, yes=False, config=config, as_json=True, dry_run=False)
     assert (15.0, 6, "now") in yard.rows()
+
+
+def test_shadows_of_another_project_go_only_by_name_and_when_told(yard, tmp_path):
+    """The other project may be writing it this very moment: its registry alone knows."""
+    yard.stage.project.loaded.home.mkdir(parents=True, exist_ok=True)
+    others = owner_properties(tmp_path / "other" / "home")
+    ensure_table(yard.catalog, f"{PLACE}__{A}", OUTPUT_SCHEMA, None, "none", told=others)
+    ensure_table(yard.catalog, f"{PLACE}__{B}", OUTPUT_SCHEMA, None, "none")
+    own = owner_properties(yard.stage.project.loaded.home)
+    ensure_table(yard.catalog, f"{PLACE}__{LIVE}", OUTPUT_SCHEMA, None, "none", told=own)
+    assert own == owner_properties(yard.stage.project.loaded.home)
+    told = [each.stranger for each in yard.desk.shadows()]
+    assert told[0].startswith("of another project (") and str(tmp_path / "other") in told[0]
+    assert told[1:] == ["not known here", None]
+    assert "not known here" in yard.cli("shadows").out
+    chosen = yard.desk.drop_shadows(older_than="1h", unpublished=True, dry_run=True)
+    assert [each.shadow.run for each in chosen] == [LIVE], "ours, of a run that was forgotten"
+    for run in (A, B):
+        with pytest.raises(RequestError, match="is not this project's"):
+            yard.desk.drop_shadows(run)
+    assert yard.cli("shadows", "drop", "--older-than", "1h", "--foreign").code == 2
+    assert yard.cli("shadows", "drop", A, "--yes").code == 2
+    assert yard.cli("shadows", "drop", A, B, "--foreign", "--yes").code == 0
+    assert [each.run for each in yard.desk.shadows()] == [LIVE]
+
+
+def test_a_shadow_says_from_its_making_whose_it_is(yard):
+    loaded, folder = yard.stage.project.loaded, yard.run(A)
+    sinks = SinkRun(loaded, yard.catalog, folder.read_manifest(), folder.path)
+    open_sinks(sinks)["output"].prepare(None)
+    told = yard.catalog.load_table(f"{PLACE}__{A}").properties
+    assert is_owner(loaded.home, told)
+    assert is_owner(loaded.home / "other", told) is False
+    yard.stage.project.registry.remove(A)
+    (shadow,) = yard.desk.shadows()
+    assert (shadow.stranger, shadow.state) == (None, None)
+
+
+def test_a_range_whose_input_had_not_happened_is_refused_like_an_unfinished_run(yard):
+    """Its rows of the last hours are made of a part of the input; production's may be right."""
+    late = {"plays": make_pin(lateness=HOUR // 2)}
+    yard.backfill(created=SPAN[1] - HOUR, look_ahead=HOUR, sources=late)
+    with pytest.raises(RunError) as found:
+        yard.desk.publish(A, dry_run=True)
+    assert "had read input until 2026-01-01T19:00Z only" in found.value.message
+    assert "needs input until 2026-01-01T21:30Z" in found.value.message
+    assert "rows after 2026-01-01T17:30Z are not complete" in found.value.message
+    assert "--unfinished" in found.value.fix and yard.rows() == OLD
+    (warning,) = yard.stage.project.status(A).warnings
+    assert "rows after 2026-01-01T17:30Z are not complete" in warning
+    yard.desk.publish(A, unfinished=True)
+    assert yard.rows() == NEW
+    yard.desk.revert(A)
+    yard.backfill(B, created=SPAN[1] + 3 * HOUR // 2, look_ahead=HOUR, sources=late)
+    assert yard.stage.project.status(B).warnings == ()
+    yard.desk.publish(B)
+
+
+def test_a_shadow_with_other_rows_than_the_run_wrote_is_refused(yard):
+    yard.backfill()
+    record = BatchRecord(0, SPAN[1], 0, 2, 0, 0, 2, 0, 0.0)
+    yard.stage.project.registry.record_batch(A, record)
+    yard.desk.publish(A, dry_run=True)
+    yard.put(f"{PLACE}__{A}", "somebody", (13.0, 5, "more"))
+    with pytest.raises(RunError, match="wrote 2 rows, and its shadow has 3") as found:
+        yard.desk.publish(A)
+    assert "--changed" in found.value.fix and yard.rows() == OLD
+    yard.desk.publish(A, changed=True)
+    assert (13.0, 5, "more") in yard.rows()
+
+
+def test_a_match_holds_until_production_is_changed(yard):
+    yard.backfill()
+    yard.desk.compare(A)
+    assert "% when it was compared" in yard.cli("publish", A, "--dry-run").out
+    assert yard.desk.publish(A, dry_run=True)[0].match is not None
+    assert yard.desk.publish(A)[0].match is not None
+    assert yard.desk.compare(A).match == 100
+    assert "match" not in yard.cli("revert", A, "--dry-run").out
+    yard.desk.revert(A)
+    told = yard.cli("publish", A, "--dry-run").out
+    assert "100.000000%" not in told and f"'tidemill compare {A}' shows" in told

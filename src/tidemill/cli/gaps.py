@@ -103,7 +103,7 @@ def fill_gaps(project: Project, pipeline: str, options: dict[str, Any], order: F
         raise click.UsageError("--name and --gaps exclude each other: each gap has its own run")
     if order.publishes and not (order.dry_run or order.yes or is_terminal()):
         require_yes("", yes=False, unchanged="")  # before anything is planned or run
-    fillings = project.review.fillings(pipeline, start, end, **options)
+    fillings = project.review.fillings(pipeline, start, end, publishes=order.publishes, **options)
     if order.dry_run or not fillings:
         told = {"pipeline": pipeline, "fillings": [each.to_json() for each in fillings]}
         present(order.as_json, told, "gapview.show_fillings", fillings)

@@ -74,4 +74,6 @@ def show_ends(ends: list[FilledGap], wanted: int) -> None:
     if done < wanted:
         out.print("the same command goes on with the others")
     elif public < wanted:
-        out.print("next: tidemill compare RUN, then tidemill publish RUN")
+        done_runs = (each.result for each in ends if not each.is_published)
+        first = next(each.run for each in done_runs if each is not None)
+        out.print(f"next: tidemill compare {first}, then tidemill publish {first}")

@@ -26,7 +26,10 @@ def show_outlook(action: str, found: Sequence[ReviewedChange]) -> None:
         if each.match is not None:
             click.echo(f"  match  {each.match:.6f}% when it was compared")
         elif action == "publish":
-            click.echo("  match  not compared: 'tidemill compare' shows what differs")
+            click.echo(
+                "  match  not compared with what is there now: "
+                f"'tidemill compare {each.run}' shows what differs"
+            )
         for line in (*_counts(each.outlook.counts), *each.outlook.columns):
             click.echo(f"  {line}")
 
@@ -68,7 +71,7 @@ def show_shadows(found: Sequence[Shadow]) -> None:
     if not found:
         click.echo("there are no shadows")
     for each in found:
-        state = each.state or "forgotten"
+        state = each.stranger or each.state or "forgotten"
         told = f"{each.published}ed" if each.published else "not published"
         click.echo(
             f"{each.run}  {each.place}  {state}  {each.rows:,} rows, {_size(each.bytes)}  "

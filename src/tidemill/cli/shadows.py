@@ -37,6 +37,11 @@ def shadows(ctx: click.Context, config: Path, as_json: bool) -> None:
     help="The shadows of all runs that began at least so long ago: 30d. Not of those that go on.",
 )
 @click.option("--unpublished", is_flag=True, help="Only those whose rows production does not have.")
+@click.option(
+    "--foreign",
+    is_flag=True,
+    help="With RUN: also a shadow of another project, whose runs are not known here.",
+)
 @click.option("--dry-run", is_flag=True, help="Say what would go; change nothing.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @common
@@ -45,6 +50,7 @@ def drop(
     *,
     older_than: timedelta | None,
     unpublished: bool,
+    foreign: bool,
     dry_run: bool,
     yes: bool,
     config: Path,
@@ -54,20 +60,27 @@ def drop(
 
     Files of a published shadow that production refers to stay: they are production's. The runs
     themselves stay listed; 'tidemill forget' deletes those. If it is killed, the same command does
-    the rest.
+    the rest. Shadows of another project that shares the catalog go only by their run's id, with
+    --foreign.
 
     \b
     tidemill shadows drop 20260101_120000_ab12 --dry-run
     tidemill shadows drop --older-than 30d --unpublished --yes
     """
     desk = open_project(str(config)).review
-    found = desk.drop_shadows(*runs, older_than=older_than, unpublished=unpublished, dry_run=True)
+    if foreign and not runs:
+        raise click.UsageError("--foreign goes with RUN: shadows of others are not chosen by age")
+    found = desk.drop_shadows(
+        *runs, older_than=older_than, unpublished=unpublished, foreign=foreign, dry_run=True
+    )
     if not as_json:
         present(False, None, "reviewview.show_drops", found)
     if found and not dry_run:
         names = "1 shadow" if len(found) == 1 else f"{len(found)} shadows"
         require_yes(f"delete {names}?", yes=yes, unchanged="nothing was deleted")
-        found = desk.drop_shadows(*dict.fromkeys(each.shadow.run for each in found))
+        found = desk.drop_shadows(
+            *dict.fromkeys(each.shadow.run for each in found), foreign=foreign
+        )
         click.echo(f"deleted: {names}", err=as_json)
     told = {"dry_run": dry_run, "shadows": [each.to_json() for each in found]}
     if as_json:

@@ -332,6 +332,34 @@ class Manifest(JsonValue):
         return self.times.output if self.instances is None else None
 
     @property
+    def needed_input(self) -> int | None:
+        """The ingest time (µs) up to which a backfill's range needs input; None: it has no end."""
+        return self.times.output[1] + self._after if self.times.ends else None
+
+    @property
+    def read_input(self) -> int | None:
+        """The ingest time (µs) up to which a backfill could read all of the input that it needs.
+
+        What comes in after the run's plan is not in the archives' states that the run has pinned.
+        """
+        needed = self.needed_input
+        return None if needed is None else min(needed, self.identity.created)
+
+    @property
+    def complete_output(self) -> tuple[int, int]:
+        """The part of the output's range for which a backfill had all input."""
+        low, high = self.times.output
+        read = self.read_input
+        return low, high if read is None else max(low, min(high, read - self._after))
+
+    @property
+    def _after(self) -> int:
+        """By how much later the input of an output row may come (µs)."""
+        known = self.times.needs.look_ahead
+        lateness = max((pin.times.lateness for pin in self.sources.values()), default=0)
+        return (0 if known is None else known) + lateness
+
+    @property
     def delays(self) -> Delays:
         """How far Spark's watermark stays behind the frontiers."""
         lateness = {name: pin.times.lateness for name, pin in self.sources.items()}

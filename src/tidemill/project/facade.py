@@ -104,9 +104,22 @@ class Project(Orders):
         tell = telling(on_activity)
         manifest = self._starter(tell).begin(asked, name, spark)
         if self.registry.get(manifest.run).state is RunState.FINISHED:
-            return replace(self.status(manifest.run), already_finished=True)
+            return self._finished_before(manifest)
         self._announce(manifest, on_start)
         return self.resume(manifest.run, on_progress=on_progress, on_activity=tell, spark=spark)
+
+    def _finished_before(self, manifest: Manifest) -> RunResult:
+        """The result of a run that was finished already; what it wrote may be gone since."""
+        from tidemill.runtime.reports.rows import missing_tables
+
+        found = self.status(manifest.run)
+        gone = missing_tables(self.loaded, self.registry, manifest).values()
+        told = tuple(
+            f"the table {table}, which the run has written, is gone: 'tidemill forget "
+            f"{manifest.run}' first, and the same command computes it again"
+            for table in gone
+        )
+        return replace(found, already_finished=True, warnings=(*found.warnings, *told))
 
     def gaps(self, pipeline: str, start: When, end: When, **options: Any) -> GapReport:
         """Where the archive has input and production has no output, or no run has covered it."""

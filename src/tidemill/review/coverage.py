@@ -12,12 +12,58 @@ from typing import TYPE_CHECKING
 
 from tidemill.errors import RunError
 from tidemill.planning.code.params import Param, write
+from tidemill.runtime.registry import RunState
 from tidemill.runtime.starts.naming import find_manifest
+from tidemill.types import from_micros, show_instant
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from tidemill.config.loader import LoadedConfig
     from tidemill.planning.manifest import Manifest
+    from tidemill.review.outputs import ReviewedOutput
     from tidemill.runtime.registry import Registry
+
+
+def require_input(manifest: Manifest) -> None:
+    """Refuse a run whose range needs input of times that had not happened when it was planned."""
+    needed, read = manifest.needed_input, manifest.read_input
+    if needed is None or read is None or read >= needed:
+        return
+    raise RunError(
+        f"the run {manifest.run} had read input until {_shown(read)} only, and its range needs "
+        f"input until {_shown(needed)}: rows after {_shown(manifest.complete_output[1])} are not "
+        "complete",
+        fix=f"run the backfill again after {_shown(needed)}; --unfinished publishes what is there, "
+        "and production's complete rows of these times are lost. Nothing was changed",
+        run=manifest.run,
+    )
+
+
+def require_all_rows(
+    registry: Registry, manifest: Manifest, outputs: Sequence[ReviewedOutput]
+) -> None:
+    """Refuse shadows with other rows than a finished run has counted: somebody changed them.
+
+    Nothing is known of a run without a batch, and of one whose last commit nobody has counted.
+    """
+    totals, record = registry.totals(manifest.run), registry.get(manifest.run)
+    if record.state is not RunState.FINISHED or not totals.batches:
+        return
+    found = [each.production.shadow_rows() for each in outputs]
+    rows = sum(each for each in found if each is not None)
+    if None not in found and rows != totals.out:
+        raise RunError(
+            f"the run {manifest.run} wrote {totals.out:,} rows, and its shadow has {rows:,}",
+            fix="somebody changed the shadow: run the backfill again; --changed publishes it as it "
+            "is. Nothing was changed",
+            run=manifest.run,
+        )
+
+
+def _shown(at: int) -> str:
+    return show_instant(from_micros(at))
+
 
 _FILTERS = ("region", "where")
 

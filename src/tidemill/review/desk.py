@@ -65,7 +65,7 @@ class ReviewDesk:
         return read_history(self.loaded, table)
 
     def shadows(self) -> list[Shadow]:
-        """The shadows in the catalog, the oldest first."""
+        """The shadows in the catalog, the oldest first; also those of other projects."""
         from tidemill.review.shadows import Shadows
 
         return Shadows(self.loaded, self.registry).list()
@@ -73,7 +73,8 @@ class ReviewDesk:
     def drop_shadows(self, *runs: str, **chosen: Any) -> list[DroppedShadow]:
         """Delete shadows of runs, or those chosen by ``older_than="30d", unpublished=True``.
 
-        Files that production refers to stay with it. With ``dry_run=True`` nothing is changed.
+        Files that production refers to stay with it. A shadow of another project goes only by its
+        run and with ``foreign=True``. With ``dry_run=True`` nothing is changed.
         """
         from tidemill.review.shadows import drop_shadows
 
@@ -92,7 +93,8 @@ class ReviewDesk:
         """A backfill for each gap, all planned and none begun; options are those of a backfill.
 
         ``project.backfill(pipeline, each.range.start, each.range.end, name=each.name)`` runs one,
-        or goes on with it.
+        or goes on with it. With ``publishes=True`` a table that is not there, so that nothing could
+        be published into it, is an error.
         """
         from tidemill.review.filling import find_fillings
 

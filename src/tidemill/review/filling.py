@@ -11,12 +11,17 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from tidemill.connectors.sinks.contract import SinkRun, open_sinks
 from tidemill.errors import PlanError
+from tidemill.iceberg.catalog import open_catalog
 from tidemill.planning.gaps import united, without
+from tidemill.planning.manifesting import pipeline_manifest
 from tidemill.planning.requests import When, request
 from tidemill.review.gaps import find_gaps
+from tidemill.runfolder.folder import RunFolder
 from tidemill.runtime.plans.planner import make_plan
 from tidemill.runtime.registry import RunState
+from tidemill.runtime.spark.settings import local_cores
 from tidemill.runtime.starts.naming import find_manifest
 from tidemill.types import TimeRange, from_micros, show_instant, to_micros
 
@@ -61,12 +66,14 @@ def find_fillings(
     pipeline: str,
     start: When,
     end: When,
+    *,
+    publishes: bool = False,
     **options: Any,
 ) -> list[Filling]:
     """A backfill for each gap, in the order of time; an error before any of them has begun.
 
     Runs of an earlier call that are not cancelled, and have the same code, keep their ranges.
-    Options are those of a backfill.
+    Options are those of a backfill. If it ``publishes`` them, every table must be there already.
     """
     for option in REFUSED:
         if options.get(option):
@@ -91,7 +98,21 @@ def find_fillings(
     rest = without(gaps, [span for span, _ in known])
     found = [Filling(_range(span), str(run.name), None, run) for span, run in known]
     found += [Filling(_range(s), _name(pipeline, s, code), planned(*s)) for s in rest]
+    if publishes:
+        _require_places(loaded, found)
     return sorted(found, key=lambda filling: filling.range.start)
+
+
+def _require_places(loaded: LoadedConfig, fillings: Iterable[Filling]) -> None:
+    """Refuse, before anything is computed, what could not be published afterwards."""
+    plan = next((each.plan for each in fillings if each.plan is not None), None)
+    if plan is None:
+        return
+    draft = pipeline_manifest(loaded, plan, "gaps", local_cores())
+    folder = RunFolder.of(loaded.home, draft.run)
+    run = SinkRun(loaded, open_catalog(loaded), draft, folder.path)
+    for name, sink in open_sinks(run).items():
+        sink.production(draft.run, name).changes()
 
 
 def _known(

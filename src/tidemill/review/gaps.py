@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -140,10 +140,10 @@ class _Finder:
     def find(self) -> GapReport:
         asked = self.plan.request
         span = to_micros(asked.range.start), to_micros(asked.range.end)
-        runs = list(self._runs())
+        runs, sinks = list(self._runs()), self._sinks()
         notes, sure = [], min(span[1], to_micros(self.plan.created) - self._after)
         for record, manifest in runs:
-            if manifest.times.ends or record.state in OVER:
+            if manifest.times.ends or record.state in OVER or not _writes(manifest, sinks):
                 continue
             reached = self._reached(record, manifest)
             if reached < sure:
@@ -154,7 +154,7 @@ class _Finder:
                     f"{record.run}' shows it"
                 )
         judged = span[0], max(span[0], sure)
-        found = tuple(self._output(name, sink, judged, runs) for name, sink in self._sinks())
+        found = tuple(self._output(name, sink, judged, runs) for name, sink in sinks)
         if sure < span[1] and not notes:
             at = show_instant(from_micros(judged[1]))
             notes.append(f"the input after {at} is not complete yet, so nothing is said of it")
@@ -244,12 +244,11 @@ class _Finder:
         pin = manifest.outputs.sinks.get(output)
         if pin is None:
             return
-        low, high = manifest.times.output
         if not manifest.times.ends:
             if pin.place == sink.place:
                 yield self._began(manifest), self._reached(record, manifest)
         elif record.state is RunState.FINISHED and pin.place == sink.place:
-            yield low, high
+            yield manifest.complete_output
         elif record.state is RunState.FINISHED and "into" not in manifest.identity.asked:
             yield from self._published(manifest, output, sink.place)
 
@@ -263,7 +262,8 @@ class _Finder:
         except SinkError:
             return  # a place that nothing is published into, or that is not there
         if production.place == place and published is not None:
-            yield published.span
+            low, high = published.span
+            yield low, min(high, manifest.complete_output[1])
 
     def _began(self, manifest: Manifest) -> int:
         """The first output time for which a live run has read all input."""
@@ -282,3 +282,9 @@ class _Finder:
             behind = totals.watermark * MILLISECOND - micros_of(self.plan.margins.look_ahead)
             reached = min(reached, behind)
         return reached
+
+
+def _writes(manifest: Manifest, sinks: Sequence[tuple[str, Sink]]) -> bool:
+    """Whether a run writes a place of production; one with ``--into`` writes another."""
+    places = {sink.place for _, sink in sinks}
+    return any(pin.place in places for pin in manifest.outputs.sinks.values())

@@ -74,6 +74,12 @@ def open_outputs(
 
 def require_end(manifest: Manifest) -> None:
     """Refuse a live run: it has no shadow, whatever its state is."""
+    if not manifest.times.ends:
+        raise RunError(
+            f"the run {manifest.run} is live: it writes into its tables directly",
+            fix="publish a backfill: 'tidemill backfill PIPELINE --from … --to …' makes a shadow",
+            run=manifest.run,
+        )
 
 
 def whoami() -> str:

@@ -22,7 +22,7 @@ from tidemill.connectors.sinks.replacing import (
 )
 from tidemill.errors import RequestError, RunError, TidemillError
 from tidemill.iceberg.catalog import open_catalog
-from tidemill.review.coverage import Coverage
+from tidemill.review.coverage import Coverage, require_all_rows, require_input
 from tidemill.review.outputs import ReviewedOutput, open_outputs, require_end
 from tidemill.review.writers import Writers
 from tidemill.runfolder.compared import read_compared
@@ -58,11 +58,13 @@ class PublishRequest:
 class ReviewedChange:
     """What was done, or would be done, with one output."""
 
+    run: str
     output: str
     place: str
     outlook: Outlook
     change: Change | None  # None: it was a dry run, and it is not done
-    match: float | None = None  # percent, of the last comparison
+    match: float | None = None
+    """Percent, of the last comparison; None: there was none since production was last changed."""
 
     def to_json(self) -> dict[str, Any]:
         """As ``publish --json`` prints it."""
@@ -93,6 +95,8 @@ def review(loaded: LoadedConfig, registry: Registry, asked: PublishRequest) -> l
             "there, and the other rows of the range are lost. Nothing was changed",
             run=record.run,
         )
+    if is_publish and not asked.unfinished:
+        require_input(manifest)
     held = contextlib.nullcontext() if asked.dry_run else hold_lease(folder.path, record.run)
     with held:
         return _Review(loaded, registry, asked, manifest, folder).carry_out()
@@ -130,6 +134,8 @@ class _Review:
         if not self.asked.partial:
             places = [each.production.place for each in found]
             Coverage(self.loaded, self.registry, self.manifest).require_whole(places)
+        if not self.asked.changed:
+            require_all_rows(self.registry, self.manifest, found)
         if self.asked.min_match is None:
             return found
         if not 0 <= self.asked.min_match <= 100:
@@ -220,8 +226,14 @@ class _Review:
     def _told(
         self, output: ReviewedOutput, outlook: Outlook, change: Change | None
     ) -> ReviewedChange:
-        match = None if output.compared is None else output.compared.match
-        return ReviewedChange(output.name, output.production.place, outlook, change, match)
+        known, match = output.compared, None
+        if known is not None and self.asked.action is Action.PUBLISH:
+            own = None if change is None or outlook.done is not None else change.token
+            later = [each for each in output.production.changes() if each.at >= known.at]
+            match = known.match if all(each.token == own for each in later) else None
+        return ReviewedChange(
+            self.manifest.run, output.name, output.production.place, outlook, change, match
+        )
 
     @contextlib.contextmanager
     def _telling(self, done: list[ReviewedChange]) -> Iterator[None]:

@@ -17,14 +17,10 @@ from tidemill.iceberg.catalog import find_table, list_tables, open_catalog
 from tidemill.planning.requests import Length
 from tidemill.runfolder.folder import RunFolder
 from tidemill.runfolder.lease import hold_lease
+from tidemill.runfolder.owner import is_owner, owner_place
 from tidemill.runtime.registry import GOING_ON, Registry, RunRecord
 from tidemill.runtime.starts.naming import find_manifest
-from tidemill.types import (
-    TimeRange,
-    from_micros,
-    parse_duration,
-    show_instant,
-)
+from tidemill.types import TimeRange, from_micros, parse_duration, show_instant
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -49,6 +45,12 @@ class Shadow:
     bytes: int
     range: TimeRange | None  # None: the run's folder is gone
     published: Action | None  # what was done last with the run at the place; None: nothing
+    stranger: str | None = None  # why it is not this project's; None: it is
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether it is this project's, and nobody writes it."""
+        return self.stranger is None and self.state not in GOING_ON
 
     @property
     def is_published(self) -> bool:
@@ -64,6 +66,7 @@ class Shadow:
             "run": self.run,
             "pipeline": self.pipeline,
             "state": self.state,
+            "foreign": self.stranger,
             "created": show_instant(self.created),
             "rows": self.rows,
             "bytes": self.bytes,
@@ -87,7 +90,7 @@ class DroppedShadow:
 
 @dataclass(frozen=True)
 class Shadows:
-    """The shadows of one project. Only tables of the catalog are looked for."""
+    """The shadows in a project's catalog, also those of others who share it."""
 
     loaded: LoadedConfig
     registry: Registry
@@ -121,7 +124,16 @@ class Shadows:
             bytes=size,
             range=None if manifest is None else _range(manifest.times.output),
             published=told[-1].action if told else None,
+            stranger=self._stranger(table, is_known=record is not None),
         )
+
+    def _stranger(self, table: Table, *, is_known: bool) -> str | None:
+        """Why a shadow is not this project's. One that does not say whose it is, is its run's."""
+        told = table.metadata.properties
+        is_ours = is_owner(self.loaded.home, told)
+        if is_ours is None:
+            return None if is_known else "not known here"
+        return None if is_ours else f"of another project ({owner_place(told)})"
 
     def choose(
         self,
@@ -129,9 +141,13 @@ class Shadows:
         *,
         older_than: Length | None = None,
         unpublished: bool = False,
+        foreign: bool = False,
         now: datetime | None = None,
     ) -> Sequence[Shadow]:
-        """The shadows of these runs, or those that are so old."""
+        """The shadows of these runs, or those that are so old.
+
+        Those of another project are never chosen by age, and by name only if it is ``foreign``.
+        """
         if bool(runs) is (older_than is not None):
             raise RequestError(
                 "either runs are named, or their shadows are chosen by age",
@@ -148,12 +164,12 @@ class Shadows:
                     fix=nearest(gone, known) if known else "there are no shadows any more",
                 )
             found = [each for each in found if each.run in named]
+            if not foreign:
+                _require_own(found)
         if older_than is not None:
             age: timedelta = parse_duration(older_than)
             latest = (now or datetime.now(UTC)) - age
-            found = [
-                each for each in found if each.created <= latest and each.state not in GOING_ON
-            ]
+            found = [each for each in found if each.created <= latest and each.is_idle]
         return [each for each in found if not (unpublished and each.is_published)]
 
     def drop(self, chosen: Iterable[Shadow]) -> Iterator[DroppedShadow]:
@@ -186,12 +202,23 @@ def drop_shadows(
     *,
     older_than: Length | None = None,
     unpublished: bool = False,
+    foreign: bool = False,
     dry_run: bool = False,
 ) -> list[DroppedShadow]:
     """Delete the shadows of these runs, or those that are so old; with ``dry_run`` only list."""
     shadows = Shadows(loaded, registry)
-    chosen = shadows.choose(runs, older_than=older_than, unpublished=unpublished)
+    chosen = shadows.choose(runs, older_than=older_than, unpublished=unpublished, foreign=foreign)
     return list(map(DroppedShadow, chosen)) if dry_run else list(shadows.drop(chosen))
+
+
+def _require_own(chosen: Iterable[Shadow]) -> None:
+    for each in chosen:
+        if each.stranger is not None:
+            raise RequestError(
+                f"the shadow {each.table} is not this project's: {each.stranger}",
+                fix="drop it from its own project, where a run that still writes it is known; "
+                "--foreign drops it from here all the same. Nothing was deleted",
+            )
 
 
 def _size(table: Table) -> tuple[int, int]:

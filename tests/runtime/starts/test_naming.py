@@ -111,8 +111,10 @@ def test_a_backfill_that_is_finished_says_so_and_does_nothing(shop):
     assert result.already_finished and result.exit_code == 0
     told = shop.backfill("--name", "again")
     assert told.code == 0
-    assert f"finished already, nothing was done  run {run} (again)" in told.out
+    assert "finished already, nothing was done" in told.out and f"run {run} (again)" in told.out
     assert json.loads(shop.backfill("--name", "again", "--json").out)["already_finished"]
+    assert f"the table marts.sums__{run}, which the run has written, is gone" in told.out
+    assert f"'tidemill forget {run}' first" in told.out.replace("\n", " ")
     with pytest.raises(RequestError, match="begun with other options"):
         shop.project.backfill("sums", FROM, TO, name="again", where="amount > 1")
     shutil.rmtree(RunFolder.of(shop.project.loaded.home, run).path)

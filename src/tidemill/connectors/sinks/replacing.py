@@ -156,6 +156,10 @@ class Production(ABC):
         """
 
     @abstractmethod
+    def shadow_rows(self) -> int | None:
+        """How many rows the shadow has now; None: it is gone, or nobody can say without reading."""
+
+    @abstractmethod
     def look(self, asked: Replacement, action: Action) -> Outlook:
         """What :meth:`publish` or :meth:`revert` would do now; raises the errors that they raise.
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -30,6 +30,7 @@ from tidemill.planning.judging.hourly import HOUR, hours_of, judge_hours
 from tidemill.planning.judging.late_causes import MOSTLY
 from tidemill.runfolder.folder import JUDGEMENT
 from tidemill.runtime.reports.rowwatch import RowWatch, not_judged, row_verdicts
+from tidemill.types import from_micros, show_instant
 
 if TYPE_CHECKING:
     from tidemill.config.loader import LoadedConfig
@@ -81,7 +82,7 @@ def read_judgement(folder: RunFolder, registry: Registry, manifest: Manifest) ->
 
 def warnings_of(manifest: Manifest, totals: RunTotals, causes: tuple[str, ...]) -> tuple[str, ...]:
     """What must not go unseen in the counts of a run, with or without expectations."""
-    found = []
+    found = list(_unread(manifest))
     for name, rows in (("late", totals.late), ("dead", totals.dead + totals.failed)):
         if rows > MOSTLY * totals.read or (name == "late" and causes):
             table = manifest.outputs.late_table if name == "late" else manifest.outputs.dead_table
@@ -93,6 +94,18 @@ def warnings_of(manifest: Manifest, totals: RunTotals, causes: tuple[str, ...]) 
             share = show_share(rows, totals.read)
             found.append(f"{share} of the rows read are {name} ({rows:,} of {totals.read:,}){told}")
     return tuple(found)
+
+
+def _unread(manifest: Manifest) -> Iterator[str]:
+    """A range whose input had not happened yet when the run was planned."""
+    needed, read = manifest.needed_input, manifest.read_input
+    if needed is not None and read is not None and read < needed:
+        yield (
+            f"the run had input until {show_instant(from_micros(read))} only, and its range needs "
+            f"input until {show_instant(from_micros(needed))}: rows after "
+            f"{show_instant(from_micros(manifest.complete_output[1]))} are not complete; run the "
+            "backfill again when that time is over"
+        )
 
 
 class HourWatch:

@@ -15,6 +15,7 @@ from tidemill.errors import PlanError, RunError, SinkError, nearest
 from tidemill.iceberg.catalog import load_table, open_catalog
 from tidemill.rows.verdict import SIDE_SCHEMA
 from tidemill.runfolder.folder import RunFolder
+from tidemill.runtime.registry import RunState
 from tidemill.runtime.reports.overview import latest_run
 from tidemill.runtime.reports.states import as_json
 from tidemill.types import FOREVER_MICROS, from_micros, show_instant
@@ -101,7 +102,7 @@ def find_rows(
     """
     run = _find_run(loaded, registry, name)
     if run is not None:
-        return _of_run(loaded, run, output)
+        return _of_run(loaded, registry, run, output)
     assert name is not None
     if "." not in name:
         known = [*loaded.config.pipelines, *(each.run for each in registry.runs()[-8:])]
@@ -142,7 +143,7 @@ def _find_run(loaded: LoadedConfig, registry: Registry, name: str | None) -> str
     )
 
 
-def _of_run(loaded: LoadedConfig, run: str, output: str | None) -> PlaceRows:
+def _of_run(loaded: LoadedConfig, registry: Registry, run: str, output: str | None) -> PlaceRows:
     folder = RunFolder.of(loaded.home, run)
     if not folder.has_manifest():
         raise RunError(
@@ -161,8 +162,39 @@ def _of_run(loaded: LoadedConfig, run: str, output: str | None) -> PlaceRows:
                 fix=nearest(chosen, [*sinks, *SIDES]),
                 output=chosen,
             )
+        gone = missing_tables(loaded, registry, manifest)
+        if chosen in gone:
+            raise _gone(manifest, gone[chosen])
         found = _output(loaded, manifest, folder, chosen)
     return replace(found, run=run, pipeline=manifest.pipeline)
+
+
+def missing_tables(loaded: LoadedConfig, registry: Registry, manifest: Manifest) -> dict[str, str]:
+    """The outputs whose tables the run has made and that are gone; each with its table.
+
+    A run makes its tables before its first batch.
+    """
+    record = registry.get(manifest.run)
+    if record.state is not RunState.FINISHED and not registry.totals(manifest.run).batches:
+        return {}
+    folder = RunFolder.of(loaded.home, manifest.run)
+    sinks = open_sinks(SinkRun(loaded, open_catalog(loaded), manifest, folder.path))
+    return {
+        name: sink.place
+        for name, sink in sinks.items()
+        if sink_is_readable(manifest.outputs.sinks[name].kind) and not sink.is_there()
+    }
+
+
+def _gone(manifest: Manifest, table: str) -> SinkError:
+    return SinkError(
+        f"the table {table}, which the run {manifest.run} has written, is gone",
+        where=f"run {manifest.run}",
+        fix="'tidemill shadows drop' or somebody else has dropped it; "
+        f"'tidemill forget {manifest.run}', and run the backfill again"
+        if manifest.times.ends
+        else "restore the table",
+    )
 
 
 def _output(loaded: LoadedConfig, manifest: Manifest, folder: RunFolder, name: str) -> PlaceRows:

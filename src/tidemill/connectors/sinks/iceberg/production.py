@@ -73,6 +73,7 @@ class _Sight:
 
     stretch: Stretch
     snapshots: tuple[int | None, ...]
+    run: str
     files: dict[Key, FileScanTask] | None = None
 
     def require(self, table: Table, what: str) -> None:
@@ -85,7 +86,7 @@ class _Sight:
                 raise SinkError(
                     f"the state of the table that was {what} is gone: snapshot {self.snapshots[0]}",
                     where=f"table {'.'.join(table.name())}",
-                    fix=f"{_AGAIN.get(what, '')}--changed goes on without looking",
+                    fix=f"{_again(what, self.run)}--changed goes on without looking",
                 )
             same = any(
                 self._is_same(table, find_files(table, each, self.stretch), now) for each in there
@@ -94,8 +95,8 @@ class _Sight:
             raise SinkError(
                 f"rows of the range have changed since it was {what}",
                 where=f"table {'.'.join(table.name())}",
-                fix="'tidemill compare RUN' shows what there is now; --changed replaces the range "
-                "all the same. Nothing was changed",
+                fix=f"'tidemill compare {self.run}' shows what there is now; --changed replaces "
+                "the range all the same. Nothing was changed",
             )
         self.files = now
 
@@ -144,6 +145,17 @@ class IcebergProduction(Production):
     def done(self, run: str, action: Action) -> Change | None:
         """By the table's properties and its history."""
         return _done(self._load(), run, action)
+
+    def shadow_rows(self) -> int | None:
+        """As the newest snapshot counts them; rows that equality deletes take are not counted."""
+        table = find_table(self.catalog, self.shadow)
+        snapshot = None if table is None else table.metadata.current_snapshot()
+        if table is None or snapshot is None or snapshot.summary is None:
+            return None if table is None or snapshot is not None else 0
+        told = snapshot.summary.additional_properties
+        if int(told.get("total-equality-deletes", 0)):
+            return None
+        return int(told.get("total-records", 0)) - int(told.get("total-position-deletes", 0))
 
     def look(self, asked: Replacement, action: Action) -> Outlook:
         """Plan the swap against the table as it is now."""
@@ -316,7 +328,7 @@ class IcebergProduction(Production):
             _require_same_column(table, source.snapshot, stretch.column)
             tag = table.metadata.refs.get(tag_published(asked.run))
             seen: tuple[int | None, ...] = (last.after if tag is None else tag.snapshot_id,)
-            return source, None if asked.changed else _Sight(stretch, seen)
+            return source, None if asked.changed else _Sight(stretch, seen, asked.run)
         shadow = self._shadow()
         source = Source(shadow, shadow.metadata.current_snapshot_id)
         if asked.changed:
@@ -325,12 +337,12 @@ class IcebergProduction(Production):
             raise SinkError(
                 "the shadow has changed since it was compared",
                 where=f"table {self.shadow}",
-                fix="'tidemill compare RUN' looks again; --changed publishes it as it is",
+                fix=f"{_again('compared', asked.run)}--changed publishes it as it is",
             )
         seen = (asked.seen if asked.was_seen else table.metadata.current_snapshot_id,)
         if tag_before(asked.run) in table.metadata.refs:
             seen = (*seen, table.metadata.refs[tag_before(asked.run)].snapshot_id)
-        return source, _Sight(stretch, seen)
+        return source, _Sight(stretch, seen, asked.run)
 
     def _load(self) -> Table:
         table = find_table(self.catalog, self.place)
@@ -349,13 +361,14 @@ class IcebergProduction(Production):
         return table
 
     def _shadow(self) -> Table:
+        run = self.shadow.removeprefix(f"{self.place}__")
         table = find_table(self.catalog, self.shadow)
         if table is None:
             raise SinkError(
                 f"the shadow {self.shadow!r} is gone",
                 where=f"table {self.shadow}",
-                fix="run the backfill again, and 'tidemill forget RUN' first, if it has a name or "
-                "fills a gap; nothing was changed",
+                fix=f"run the backfill again, and 'tidemill forget {run}' first, if it has a name "
+                "or fills a gap; nothing was changed",
             )
         return table
 
@@ -391,7 +404,10 @@ class IcebergProduction(Production):
 
 
 _SEEN = {Action.PUBLISH: "compared", Action.REVERT: "published"}
-_AGAIN = {"compared": "'tidemill compare RUN' looks again; "}
+
+
+def _again(what: str, run: str) -> str:
+    return f"'tidemill compare {run}' looks again; " if what == "compared" else ""
 
 
 @dataclass

@@ -32,6 +32,7 @@ from tidemill.errors import PlanError, RunError, SinkError
 from tidemill.iceberg.catalog import find_table, unset_tags
 from tidemill.planning.gaps import Unit
 from tidemill.rows.verdict import DEAD_SCHEMA, SIDE_SCHEMA
+from tidemill.runfolder.owner import owner_properties
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -76,7 +77,13 @@ class IcebergTable(Sink):
             self.pin.own["partition_by"],
             region=self.pin.own["region"],
             grows=not self.run.manifest.code.is_there,
+            told=self._owner(),
         )
+
+    def _owner(self) -> dict[str, str]:
+        """A shadow says whose it is: others who share the catalog must not delete it."""
+        is_shadow = place_beside(self.place, self.run.run) is not None
+        return owner_properties(self.run.loaded.home) if is_shadow else {}
 
     def schema(self) -> pa.Schema:
         """The table's columns."""

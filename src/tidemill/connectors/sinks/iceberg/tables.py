@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from tidemill.errors import SinkError
@@ -37,8 +38,12 @@ def ensure_table(
     *,
     region: str | None = None,
     grows: bool = False,
+    told: Mapping[str, str] | None = None,
 ) -> Table:
-    """The table, made if it is missing, with columns that fit. Running it again changes nothing."""
+    """The table, made if it is missing, with columns that fit. Running it again changes nothing.
+
+    ``told`` are properties that a new table gets.
+    """
     from pyiceberg.exceptions import (
         NamespaceAlreadyExistsError,
         NoSuchTableError,
@@ -52,7 +57,9 @@ def ensure_table(
         with contextlib.suppress(NamespaceAlreadyExistsError):
             catalog.create_namespace_if_not_exists(name.rsplit(".", 1)[0])
         try:
-            table = catalog.create_table(name, schema=schema, properties=PROPERTIES)
+            table = catalog.create_table(
+                name, schema=schema, properties=PROPERTIES | dict(told or {})
+            )
         except TableAlreadyExistsError:
             table = catalog.load_table(name)
         except (OSError, TypeError, ValueError, UnsupportedPyArrowTypeException) as error:
