@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tidemill.runfolder.control import read_control
 from tidemill.runfolder.folder import RunFolder
 from tidemill.runtime.reports.judging import read_judgement, warnings_of, why_behind
 from tidemill.runtime.reports.overview import latest_run, output_range, param_values, true_state
@@ -57,6 +58,7 @@ def read_status(loaded: LoadedConfig, registry: Registry, run: str | None) -> Ru
         ),
         params=param_values(manifest),
         range=output_range(manifest),
+        upgrading=read_control(folder.path).upgrading,
         left=seconds_left(progress, folder),
         read=read,
     )
