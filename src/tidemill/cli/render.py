@@ -228,8 +228,10 @@ def _show_phase(out: Console, phase: Phase, result: RunResult) -> None:
     for source, seam in phase.seams.items():
         out.print(f"  {source:<7} leaves history at {show_instant(from_micros(seam))}")
     for source, lag in phase.lags.items():
-        then = "" if is_reading else f"  when it stopped ({show_instant(from_micros(lag.at))})"
-        out.print(f"  {source:<7} {_lag_text(lag, phase.history(source))}{then}")
+        history = phase.history(source)  # of history it is how far it is behind now
+        is_old = history is None and not is_reading
+        then = f"  when it stopped ({show_instant(from_micros(lag.at))})" if is_old else ""
+        out.print(f"  {source:<7} {_lag_text(lag, history)}{then}")
         if lag.waiting is not None:
             since = "" if lag.since is None else f" since {show_instant(from_micros(lag.since))}"
             out.print(f"  [yellow]{source} waits{since}: {escape(redact(lag.waiting))}[/]")

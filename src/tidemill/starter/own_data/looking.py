@@ -179,7 +179,8 @@ def _probe(archive: Mapping[str, Any], catalog: Mapping[str, str]) -> Iterator[L
         try:
             yield loaded
         except TidemillError as error:
-            if names := error.facts.get("catalog_names"):
+            names = error.facts.get("catalog_names")
+            if isinstance(names, list):
                 raise ConfigError(
                     loaded.redact(error.message),
                     where="--catalog",
