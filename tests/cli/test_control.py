@@ -106,3 +106,11 @@ def test_a_driver_that_died_is_no_reason_to_wait(stage):
     stage.project.registry.set_state(RUN, RunState.RUNNING)
     found = stage.cli("wait", RUN)
     assert found.code == 1 and "its driver died" in found.out
+
+
+def test_a_rate_below_zero_is_a_number_that_is_refused(tmp_path):
+    stage = Stage.make(tmp_path)
+    stage.run("r1")
+    told = stage.cli("rate", "r1", "-5")
+    assert told.code == 2
+    assert "'-5' is not a number of rows per second above 0" in told.err

@@ -129,6 +129,7 @@ def test_a_run_without_late_rows_says_so(tmp_path, rows):
     stage.run("r1", rows, on_time=5)
     found = stage.cli("late", "r1")
     assert (found.code, found.err) == (0, "")
+    assert "no late rows, so there is no table of them\n" in found.out, "that table is not named"
     assert found.out.endswith("plays  no late rows  lateness 10min, skew 0\n")
     (plays,) = json.loads(stage.cli("late", "r1", "--json").out)["sources"]
     assert (plays["late"], plays["histogram"], plays["examples"]) == (0, [], [])

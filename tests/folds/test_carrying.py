@@ -132,8 +132,8 @@ def bound(agg=None, key="user", every="10 s", **options):
     (bound(), []),
     (bound({"n": "count", "m": ("max", "seconds")}), []),
     (bound({"m": ("max", "seconds")}), []),
-    (bound(every="5 s"), ["its panes is {'every': 5000, 'size': 5000}, the state's is "
-                          "{'every': 10000, 'size': 10000}"]),
+    (bound(every="5 s"),
+     ["its panes is every 5ms, size 5ms, the state's is every 10ms, size 10ms"]),
     (bound(key="trial"), ["its key is trial, the state's is user",
                           "the column 'trial' is int64, in the state it is not there",
                           "the column 'user' is not there, in the state it is int64"]),

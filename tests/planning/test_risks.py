@@ -87,7 +87,7 @@ def test_what_statistics_tell_of_late_rows():
     assert describe_lateness(PIN, on_time) == "no file can hold a late row"
     late = until(1, event=(first - 2 * PIN.times.lateness, first))
     assert describe_lateness(PIN, late) == (
-        "1 of 1 files hold events older than lateness 10min; the oldest by up to 1h 20min"
+        "1 of 1 files may hold events older than lateness 10min; the oldest by up to 1h 20min"
     )
 
 

@@ -291,6 +291,14 @@ def test_an_empty_folder(tmp_path: Path) -> None:
     )
 
 
+def test_a_file_of_another_kind(tmp_path: Path) -> None:
+    (tmp_path / "zones.csv").touch()
+    refused(tmp_path, "zones.csv").refuses(
+        "--archive: zones.csv is a file, and an archive is a folder of Parquet files\n"
+        "  fix: write it as Parquet into a folder of its own first, and name that folder"
+    )
+
+
 def test_a_folder_without_rows(tmp_path: Path) -> None:
     write_folder(trips().slice(0, 0), tmp_path / "trips", files=1, row_group_size=1)
     refused(tmp_path, "trips").refuses(

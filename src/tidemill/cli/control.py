@@ -42,7 +42,7 @@ class _Rate(click.ParamType[int]):
         self.fail(f"{value!r} is not a number of rows per second above 0, nor 'off'", param, ctx)
 
 
-@click.command()
+@click.command(context_settings={"ignore_unknown_options": True})  # -5 is a number that is wrong
 @run_argument
 @click.argument("rows", metavar="ROWS|off", type=_Rate())
 @common

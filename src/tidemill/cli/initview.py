@@ -34,9 +34,10 @@ def init_own_data(folder: Path, as_json: bool, **given: Any) -> None:
             textwrap.fill(note.text, 96, initial_indent="note: ", subsequent_indent="      ")
         )
     click.echo(f"wrote tidemill.yaml, pipelines.py into {folder.absolute()}\n\ntry:")
-    go = "" if folder == Path() else f"cd {shlex.quote(str(folder))} && "
+    if folder != Path():
+        click.echo(f"  cd {shlex.quote(str(folder))}")
     for verb in ("plan", "backfill"):
-        click.echo(f"  {go}{draft.command(verb)}")
+        click.echo(f"  {draft.command(verb)}")
 
 
 def _choices(draft: Draft) -> list[tuple[str, str]]:

@@ -23,7 +23,9 @@ _BAR = 32
 def show_late(report: LateReport) -> None:
     """Print a report; in a pipe or a file the bars are plain characters."""
     out = console()
-    out.print(f"[bold]{report.pipeline}[/]  run {report.run}  [dim]{report.table}[/]")
+    has_rows = any(source.rows for source in report.sources)  # the table is made with its first row
+    place = report.table if has_rows else "no late rows, so there is no table of them"
+    out.print(f"[bold]{report.pipeline}[/]  run {report.run}  [dim]{place}[/]")
     out.print(
         f"  in {report.read:,} = on time {report.on_time:,} + late "
         f"{report.read - report.on_time - report.dead:,} + dead {report.dead:,}"

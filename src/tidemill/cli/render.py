@@ -16,7 +16,14 @@ from tidemill.cli.tableview import show_tables
 from tidemill.connectors.archives.opening import archive_of
 from tidemill.connectors.logs.contract import home_of
 from tidemill.planning.code.params import show_params
-from tidemill.types import SECOND, from_micros, show_duration, show_instant, show_seconds
+from tidemill.types import (
+    MILLISECOND,
+    SECOND,
+    from_micros,
+    show_duration,
+    show_instant,
+    show_seconds,
+)
 
 if TYPE_CHECKING:
     from tidemill.planning.manifest import SourcePin
@@ -155,7 +162,7 @@ def show_result(result: RunResult, out: Console | None = None) -> None:
     if result.params:
         out.print(f"  params  {escape(redact(show_params(result.params)))}")
     if result.phase is not None:
-        _show_phase(out, result.phase)
+        _show_phase(out, result.phase, result)
     out.print(
         f"  in {totals.read:,} = on time {totals.on_time:,} + late {totals.late:,} + dead "
         f"{totals.dead:,}"
@@ -178,7 +185,17 @@ def show_result(result: RunResult, out: Console | None = None) -> None:
     if result.error:
         out.print(f"  [red]{escape(redact(result.error))}[/]")
     if result.state in ("stopped", "failed") and result.slices:  # a run without a folder has none
-        out.print(f"  next: tidemill resume {result.run}")
+        out.print(f"  next: {_next(result)}")
+
+
+def _next(result: RunResult) -> str:
+    """What goes on with a run that does not."""
+    if result.state == "stopped" and result.upgrading:
+        return (
+            "an upgrade stopped it and goes on with a new run: 'tidemill status "
+            f"{result.name or result.pipeline}' shows which one"
+        )
+    return f"tidemill resume {result.run}"
 
 
 def how_far(result: RunResult) -> str:
@@ -199,20 +216,34 @@ def pace(result: RunResult) -> str:
     return ", ".join(parts)
 
 
-def _show_phase(out: Console, phase: Phase) -> None:
-    """Where a run without an end is: its seam, and how far behind each log."""
+def _show_phase(out: Console, phase: Phase, result: RunResult) -> None:
+    """Where a run without an end is: its watermark, its seam, and how far behind each log.
+
+    Nobody looks at the logs while a run is stopped or paused: its lags are as old as its last look.
+    """
+    is_reading = result.state in ("planned", "running", "pausing")
+    if result.totals.watermark:
+        moment = show_instant(from_micros(result.totals.watermark * MILLISECOND))
+        out.print(f"  watermark {moment}")
     for source, seam in phase.seams.items():
         out.print(f"  {source:<7} leaves history at {show_instant(from_micros(seam))}")
     for source, lag in phase.lags.items():
-        out.print(f"  {source:<7} {_lag_text(lag, phase.history(source))}")
+        history = phase.history(source)  # of history it is how far it is behind now
+        is_old = history is None and not is_reading
+        then = f"  when it stopped ({show_instant(from_micros(lag.at))})" if is_old else ""
+        out.print(f"  {source:<7} {_lag_text(lag, history)}{then}")
         if lag.waiting is not None:
             since = "" if lag.since is None else f" since {show_instant(from_micros(lag.since))}"
             out.print(f"  [yellow]{source} waits{since}: {escape(redact(lag.waiting))}[/]")
     if not phase.is_exact:
         out.print(
-            f"  [yellow]not exact: {phase.clock:,} rows came behind a frontier that the clock had "
+            f"  [yellow]not exact: {_rows(phase.clock)} came behind a frontier that the clock had "
             "moved; late table, reason clock[/]"
         )
+
+
+def _rows(count: int) -> str:
+    return f"{count:,} row{'s' * (count != 1)}"
 
 
 def _lag_text(lag: Lag, history: int | None) -> str:
@@ -223,9 +254,9 @@ def _lag_text(lag: Lag, history: int | None) -> str:
     if not lag.rows:
         return f"{behind} behind"
     parts = ", ".join(
-        f"{number}: {rows:,} rows {lag.behinds[number] / SECOND:,.1f} s"
+        f"{number}: {_rows(rows)} {lag.behinds[number] / SECOND:,.1f} s"
         for number, rows in lag.rows.items()
         if rows
     )
-    whole = f"{sum(lag.rows.values()):,} rows behind, {behind}"
+    whole = f"{_rows(sum(lag.rows.values()))} behind, {behind}"
     return whole + (f"  [dim]by partition {parts}[/]" if parts else "")

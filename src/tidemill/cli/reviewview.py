@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from tidemill.cli.render import show_bytes
 from tidemill.types import from_micros, show_instant
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ def show_shadows(found: Sequence[Shadow]) -> None:
         state = each.stranger or each.state or "forgotten"
         told = f"{each.published}ed" if each.published else "not published"
         click.echo(
-            f"{each.run}  {each.place}  {state}  {each.rows:,} rows, {_size(each.bytes)}  "
+            f"{each.run}  {each.place}  {state}  {each.rows:,} rows, {show_bytes(each.bytes)}  "
             f"{each.range or 'range not known'}  {told}"
         )
 
@@ -88,7 +89,7 @@ def show_drops(found: Sequence[DroppedShadow]) -> None:
         note = ""
         if shadow.published is not None:
             note = "; it can then no longer be reverted or published again"
-        freed = "" if each.freed is None else f", {_size(each.freed)} freed"
+        freed = "" if each.freed is None else f", {show_bytes(each.freed)} freed"
         click.echo(f"shadow {shadow.table}  {shadow.rows:,} rows{freed}{note}")
 
 
@@ -106,7 +107,3 @@ def _past(change: Change) -> str:
 
 def _when(change: Change) -> str:
     return f"{show_instant(from_micros(change.at))} by {change.by}"
-
-
-def _size(size: int) -> str:
-    return f"{size / 1e6:,.1f} MB"

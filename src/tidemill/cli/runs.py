@@ -63,7 +63,9 @@ def _show(run: str, config: Path, as_json: bool, action: str) -> None:
 def status(run: str | None, watch: bool, config: Path, as_json: bool) -> None:
     r"""Show one run: state, how far and how fast it is, rows, tables, expectations.
 
-    Without RUN the latest run is shown. The time left is a guess from the last slices.
+    Without RUN the latest run is shown, and for a pipeline its latest run. If a run has the name of
+    a pipeline, the run is meant, here as in 'show', 'late' and 'dead'. The time left is a
+    guess from the last slices.
 
     \b
     tidemill status

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -49,8 +50,9 @@ def init(folder: Path, as_json: bool, archive: str | None, **given: Any) -> None
     needless = [name for name, value in given.items() if value]
     if needless:
         raise click.UsageError(f"--{needless[0].replace('_', '-')} needs --archive")
-    from tidemill.starter.writing import write_starter
+    from tidemill.starter.writing import refuse_existing, write_starter
 
+    refuse_existing(folder)
     if as_json:
         made = write_starter(folder)
         print_json({"rows": made.rows, "from": made.start, "to": made.end})
@@ -58,12 +60,13 @@ def init(folder: Path, as_json: bool, archive: str | None, **given: Any) -> None
     click.echo(f"writing a project and a day of events into {folder.absolute()} …")
     made = write_starter(folder)
     click.echo(f"  tidemill.yaml, pipelines.py, an archive of {made.rows:,} rows\n")
-    go = "" if folder == Path() else f"cd {folder} && "
     click.echo("try:")
+    if folder != Path():
+        click.echo(f"  cd {shlex.quote(str(folder))}")
     span = f"--from {made.start} --to {made.end}"
-    click.echo(f"  {go}tidemill plan plays_per_show {span}")
-    click.echo(f"  {go}tidemill backfill plays_per_show {span}")
-    click.echo(f"  {go}tidemill runs")
+    click.echo(f"  tidemill plan plays_per_show {span}")
+    click.echo(f"  tidemill backfill plays_per_show {span}")
+    click.echo("  tidemill runs")
 
 
 @click.command()

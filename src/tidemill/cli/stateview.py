@@ -29,7 +29,9 @@ def show_summaries(run: str, found: list[StateSummary]) -> None:
             f"[dim]kept: batch {show_batches(each.batches)}[/]"
         )
         if not each.rows:
-            out.print("  empty: all that it kept was given out; --batch shows an earlier state")
+            has_earlier = min(each.batches, default=each.batch) < each.batch
+            more = "--batch shows an earlier state" if has_earlier else "no earlier state is kept"
+            out.print(f"  empty: all that it kept was given out; {more}")
             continue
         key = ", ".join(each.key) or "none, all rows are of one"
         out.print(f"  keys     {each.keys:,}  [dim]{escape(key)}[/]")

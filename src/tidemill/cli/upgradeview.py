@@ -25,6 +25,18 @@ def show_export(point: StatePoint, file: Path) -> None:
     click.echo(f"begin a run with it: tidemill run {point.pipeline} --state {file}")
 
 
+def _show_open(plan: UpgradePlan) -> None:
+    """Which output may mix what the old code and the new code let through, and the way out."""
+    for name, moment in plan.open_since.items():
+        click.echo(
+            f"           what {name} has open when the run stops (as of now all that ends after "
+            f"{show_instant(moment)}) keeps the rows\n"
+            "           that the old code let through, and lacks those that it left out. If what "
+            "stands before the fold changed,\n"
+            f"           'tidemill upgrade {plan.old.run} --rebuild' makes it right"
+        )
+
+
 def show_plan(plan: UpgradePlan) -> None:
     """What an upgrade would do."""
     click.echo(f"upgrade of run {plan.old.run}  {plan.old.pipeline}")
@@ -40,6 +52,7 @@ def show_plan(plan: UpgradePlan) -> None:
             new = ", ".join(plan.added.get(name, ()))
             more = f"; {new} begins with the rows from then on" if new else ""
             click.echo(f"  state    {name}  carried{more}")
+        _show_open(plan)
     else:
         click.echo("  state    made again from the archive; rows up to the switch are not written")
         for misfit in plan.misfits:

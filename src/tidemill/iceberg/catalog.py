@@ -89,8 +89,13 @@ def load_table(catalog: Catalog, name: str, where: str) -> Table:
     try:
         return catalog.load_table(name)
     except (NoSuchTableError, NoSuchNamespaceError):
+        elsewhere = _other_names(catalog, name)
         raise SourceError(
-            f"the table {name!r} does not exist", where=where, fix=_hint(catalog, name), table=name
+            f"the table {name!r} does not exist",
+            where=where,
+            fix=_hint(catalog, name, elsewhere),
+            table=name,
+            **({"catalog_names": elsewhere} if elsewhere else {}),
         ) from None
     except FileNotFoundError as error:
         raise SourceError(
@@ -120,12 +125,11 @@ def list_tables(catalog: Catalog) -> list[str]:
     return sorted(set(found))
 
 
-def _hint(catalog: Catalog, name: str) -> str:
+def _hint(catalog: Catalog, name: str, elsewhere: list[str]) -> str:
     """The nearest table of the namespace; if it has none, the nearest namespace."""
     from pyiceberg.exceptions import NoSuchNamespaceError
 
     namespace = name.rsplit(".", 1)[0]
-    elsewhere = _other_names(catalog, name)
     if elsewhere:
         return (
             f"the same SQL catalog has it under the name {elsewhere[0]!r}: write catalog: {{name: "

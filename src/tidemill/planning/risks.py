@@ -147,7 +147,7 @@ def describe_lateness(pin: SourcePin, statistics: SourceStatistics) -> str:
         return "no file can hold a late row"
     oldest = max(e.last - e.event[0] for e in suspect if e.event is not None)
     return (
-        f"{len(suspect)} of {len(bounded)} files hold events older than lateness "
+        f"{len(suspect)} of {len(bounded)} files may hold events older than lateness "
         f"{show_duration(timedelta(microseconds=pin.times.lateness))}; the oldest by up to "
         f"{show_duration(timedelta(microseconds=oldest // 60_000_000 * 60_000_000))}"
     )

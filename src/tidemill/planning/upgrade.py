@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
 from tidemill.planning.carrying import Misfit, StatePoint
 from tidemill.planning.code.behaviour import describe_difference, first_difference
 from tidemill.planning.manifest import Manifest
-from tidemill.types import from_micros, show_instant
+from tidemill.types import FOREVER_MICROS, from_micros, show_instant
 
 
 class Way(StrEnum):
@@ -49,6 +50,19 @@ class UpgradePlan:
         }
         return {name: names for name, names in found.items() if names}
 
+    @property
+    def open_since(self) -> dict[str, datetime]:
+        """By fold that is carried, from when on its state holds rows that the old code chose.
+
+        All that ends later is open: what stands before the fold now applies only to the rows since.
+        """
+        is_code = any(change.startswith(("code:", "source ")) for change in self.changes)
+        if self.way is not Way.CARRIED or not is_code:
+            return {}
+        kept = {name: self.point.folds[name] for name in self.new.code.folds}
+        begun = {name: each.watermark for name, each in kept.items() if each.watermark > 0}
+        return {name: from_micros(at) for name, at in begun.items() if at < FOREVER_MICROS}
+
     def to_json(self) -> dict[str, Any]:
         """One object, as ``upgrade --dry-run --json`` prints it."""
         point = self.point
@@ -59,6 +73,7 @@ class UpgradePlan:
             "because": [{"operator": each.operator, "why": each.why} for each in self.misfits],
             "added": self.added,
             "changes": self.changes,
+            "open_since": {name: show_instant(at) for name, at in self.open_since.items()},
             "batch": point.batch,
             "frontiers": {
                 name: show_instant(from_micros(source.frontier))

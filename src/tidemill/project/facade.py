@@ -343,9 +343,13 @@ class Project(Orders):
         folder = self._folder(record.run)
         manifest = folder.read_manifest()
         if record.state in OVER:
+            from tidemill.runtime.starts.handover import require_own
+
+            require_own(folder, self.registry)
+            verb = "backfill" if manifest.times.ends else "run"
             raise RunError(
                 f"the run {record.run} is {record.state}",
-                fix="start a new one with 'tidemill backfill'",
+                fix=f"start a new one with 'tidemill {verb} {record.pipeline}'",
             )
         require_same_params(manifest, params or {})
         require_same_meaning(manifest, self.config.spark)

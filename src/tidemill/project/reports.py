@@ -93,7 +93,7 @@ class Reports:
         from tidemill.runtime.reports.late import read_late
 
         name = pipeline_or_run or latest_run(self.registry)
-        run = None if name in self.config.pipelines else self.registry.named(name)
+        run = self.registry.named(name)  # a run comes before a pipeline of that name
         return read_late(self.loaded, self.registry, run or name, source)
 
     def dead(
@@ -106,7 +106,7 @@ class Reports:
         from tidemill.runtime.reports.dead import read_dead
 
         name = pipeline_or_run or latest_run(self.registry)
-        run = None if name in self.config.pipelines else self.registry.named(name)
+        run = self.registry.named(name)  # a run comes before a pipeline of that name
         return read_dead(self.loaded, self.registry, run or name, reason, rows)
 
     def metrics(self, run: str | None = None, last: int | None = None) -> RunMetrics:

@@ -26,6 +26,7 @@ class Control:
     cancelled: bool = False
     stopping: bool = False
     steps_done: int = 0  # steps of a recovery that are behind all sources, and behind Spark
+    upgrading: bool = False  # the order to stop is an upgrade's: another run is to go on
     grown: bool = False  # its driver left because records have new fields: another run goes on
     rate: int | None = None  # ordered, rows per second; 0: no limit; None: the manifest's holds
     yielding: int | None = None  # rows per second while another run is given way; None: no limit

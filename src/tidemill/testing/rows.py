@@ -37,6 +37,7 @@ def assert_rows(
 
     ``what`` is said in the error, beside the rows that differ.
     """
+    __tracebackhide__ = True  # pytest shows the test's line, not this one
     found, wanted = rows_of(actual, columns), rows_of(expected, columns)
     missing, extra = _unequal(wanted, found)
     if tolerance is not None:

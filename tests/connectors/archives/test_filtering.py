@@ -117,5 +117,7 @@ def test_a_filter_that_does_not_fit_is_an_error_with_the_nearest_column():
         RowFilter(SCHEMA, "nam = 'DE'", "stream plays")
     assert raised.value.where == "stream plays"
     assert raised.value.fix == "did you mean 'name'?"
-    with pytest.raises(PlanError, match="does not fit"):
-        RowFilter(SCHEMA, "n = 'many'", "stream plays")
+    for text, said in [("n = 'many'", "'many' is no number"), ("money > 'a'", "'a' is no number")]:
+        with pytest.raises(PlanError, match=f"does not fit: .*{said}") as raised:
+            RowFilter(SCHEMA, text, "stream plays")
+        assert raised.value.fix.startswith("compare it with a number")

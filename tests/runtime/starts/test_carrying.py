@@ -192,7 +192,7 @@ PLAYS = manifest().sources["plays"]
     ({"folds": {"sessions": FoldPin(), "other": FoldPin()}}, (),
      ["other: there is no state of it"]),
     ({"shapes": {"sessions": replace(SHAPE, options={"gap": 6})}}, (),
-     ["sessions: its gap is 6, the state's is 5"]),
+     ["sessions: its gap is 6 µs, the state's is 5 µs"]),
     ({"sources": {"plays": change(PLAYS, lateness=11)}}, (),
      ["the lateness of plays is longer now: the state has closed what its rows could still "
       "change"]),

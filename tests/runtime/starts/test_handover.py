@@ -122,6 +122,20 @@ def test_who_has_taken_over_is_told_also_while_it_is_driven(loaded, registry):
         give_up_successors(loaded, registry, manifest_of(loaded, "old"))
 
 
+def test_resume_of_a_run_that_was_upgraded_names_the_one_that_goes_on(loaded, registry):
+    from tidemill.project import Project
+
+    decide(RunFolder.of(loaded.home, "old"), "new", Decision.TAKEN)
+    registry.hand_over("old", "new", "upgraded: new goes on")
+    with pytest.raises(RunError, match="the run old was upgraded: new goes on") as refused:
+        Project(loaded).resume("old")
+    assert refused.value.fix.startswith("'tidemill resume new'")
+    registry.set_state("new", RunState.CANCELLED)
+    with pytest.raises(RunError, match="the run new is cancelled") as refused:
+        Project(loaded).resume("new")
+    assert refused.value.fix == "start a new one with 'tidemill run p'", "it is no backfill"
+
+
 @pytest.mark.parametrize("state", [RunState.STOPPED, RunState.CANCELLED])
 def test_a_driver_that_dies_after_the_decision_has_taken_over(state, loaded, registry):
     """The registry does not know it yet; who looks next tells it. Even if the new run was ended."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from datetime import datetime
-from decimal import ROUND_FLOOR, Decimal, InvalidOperation
+from decimal import ROUND_FLOOR, Decimal
 from typing import TYPE_CHECKING, Any
 
 from tidemill.errors import ConfigError, PlanError, nearest
@@ -156,8 +156,10 @@ def _number(given: Any, scale: int | None) -> tuple[Any, bool]:
     try:
         scaled = Decimal(given).scaleb(scale or 0)
         whole = int(scaled.to_integral_value(ROUND_FLOOR))
-    except (ArithmeticError, InvalidOperation, TypeError, ValueError):
-        return given, True  # no number: binding says so
+    except (ArithmeticError, TypeError, ValueError):
+        raise ConfigError(
+            f"{given!r} is no number", fix="compare it with a number, for example 12.50"
+        ) from None
     value = whole if scale is None else Decimal(whole).scaleb(-scale)
     return value, scaled == whole
 

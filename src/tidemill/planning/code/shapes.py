@@ -2,15 +2,20 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any
 
 from tidemill.jsonvalue import JsonValue
+from tidemill.types import show_duration
 
 OPTIONAL = ("collect", "count", "max", "mean", "min", "n_unique", "sum")
 """Functions of aggregates whose state may be null: nothing was seen yet.
 
 A first or a last value is found by its row's place, and a null has no place.
 """
+
+_LENGTHS = ("empty_for", "every", "gap", "half", "size", "slack", "within")
+"""Options of folds that are lengths of time in microseconds."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +48,7 @@ class FoldShape(JsonValue):
         for name in sorted({*self.options, *kept.options}):
             now, then = self.options.get(name), kept.options.get(name)
             if now != then:
-                yield f"its {name} is {now}, the state's is {then}"
+                yield f"its {name} is {_option(name, now)}, the state's is {_option(name, then)}"
         yield from self._columns(kept)
 
     def added(self, kept: "FoldShape") -> list[str]:
@@ -70,6 +75,15 @@ class FoldShape(JsonValue):
                     f"the column {column!r} is {found or 'not there'}, in the state it is "
                     f"{was or 'not there'}"
                 )
+
+
+def _option(name: str, value: Any) -> str:
+    """An option as people say it: lengths of time are kept as numbers of microseconds."""
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {_option(key, each)}" for key, each in value.items())
+    if name in _LENGTHS and isinstance(value, int) and not isinstance(value, bool):
+        return show_duration(timedelta(microseconds=value)) if value % 1000 == 0 else f"{value} µs"
+    return str(value)
 
 
 def _shown(keys: tuple[str, ...]) -> str:

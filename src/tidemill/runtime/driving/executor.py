@@ -21,7 +21,7 @@ from tidemill.errors import RunError, TidemillError
 from tidemill.iceberg.catalog import open_catalog
 from tidemill.planning.requests import Goal
 from tidemill.reading.slicing import Slicing
-from tidemill.runfolder.control import update_control
+from tidemill.runfolder.control import read_control, update_control
 from tidemill.runfolder.driver_log import DriverLog
 from tidemill.runfolder.folder import SPARK_LOG, RunFolder
 from tidemill.runfolder.lease import hold_lease, is_watched, record_jvm
@@ -93,6 +93,8 @@ def execute(
         give_up_successors(loaded, registry, manifest)
         handover = Handover(loaded, registry, manifest)
         handover.require_open()
+        if read_control(folder.path).upgrading:  # that upgrade is over: this run goes on itself
+            update_control(folder.path, upgrading=False)
         registry.set_state(manifest.run, RunState.RUNNING)
         began, log = time.monotonic(), DriverLog(folder.path)
         log.write(f"driver {os.getpid()} drives the run {manifest.run} of {manifest.pipeline}")

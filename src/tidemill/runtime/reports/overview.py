@@ -78,6 +78,17 @@ def latest_run(registry: Registry) -> str:
     return found[-1].run
 
 
+def latest_of(loaded: LoadedConfig, registry: Registry, name: str | None) -> str:
+    """The run that a word means: a run's id or name, else a pipeline's latest; None: the latest."""
+    if name is None:
+        return latest_run(registry)
+    found = registry.runs()
+    if name in loaded.config.pipelines and not any(name in (r.run, r.name) for r in found):
+        runs = [record.run for record in found if record.pipeline == name]
+        return runs[-1] if runs else name
+    return name
+
+
 def true_state(home: Path, record: RunRecord) -> RunRecord:
     """The record of a run with its true state: a killed driver tells no registry."""
     if record.state is not RunState.RUNNING:

@@ -152,6 +152,7 @@ class RunResult:
     already_finished: bool = False  # before the command that asks for it, which did nothing
     range: TimeRange | None = None  # of the output; None: it was not given, or is not known
     waiting: Waiting | None = None  # why nothing moves now, if nothing does
+    upgrading: bool = False  # it stopped because an upgrade goes on with another run
     left: float | None = None  # seconds that the planned slices of a running run will take
     read: Callable[[str | None, str | None], pa.Table] | None = field(default=None, compare=False)
 
@@ -293,6 +294,7 @@ def _shown(micros: int | None) -> str | None:
 def _lag_json(lag: Lag, history: int | None) -> dict[str, Any]:
     return {
         "seconds": round(lag.behind / SECOND, 3),
+        "at": _shown(lag.at),
         "rows": lag.rows,
         "partition_seconds": {n: round(at / SECOND, 3) for n, at in lag.behinds.items()},
         "seconds_to_seam": None if history is None else round(history / SECOND, 3),

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tidemill.runfolder.control import read_control
 from tidemill.runfolder.folder import RunFolder
 from tidemill.runtime.reports.judging import read_judgement, warnings_of, why_behind
-from tidemill.runtime.reports.overview import latest_run, output_range, param_values, true_state
+from tidemill.runtime.reports.overview import latest_of, output_range, param_values, true_state
 from tidemill.runtime.reports.pace import seconds_left, spent_seconds
 from tidemill.runtime.reports.results import Progress, RunResult, read_phase, without_folder
 from tidemill.runtime.reports.waiting import Look, find_waiting
@@ -19,8 +20,11 @@ if TYPE_CHECKING:
 
 
 def read_status(loaded: LoadedConfig, registry: Registry, run: str | None) -> RunResult:
-    """One run, by default the latest; of one whose folder is gone what the registry knows."""
-    known = registry.get(run or latest_run(registry))
+    """One run, by default the latest; of one whose folder is gone what the registry knows.
+
+    A pipeline stands for its latest run, unless a run has that name.
+    """
+    known = registry.get(latest_of(loaded, registry, run))
     record, folder = true_state(loaded.home, known), RunFolder.of(loaded.home, known.run)
     totals = registry.totals(record.run)
     if not folder.has_manifest():
@@ -57,6 +61,7 @@ def read_status(loaded: LoadedConfig, registry: Registry, run: str | None) -> Ru
         ),
         params=param_values(manifest),
         range=output_range(manifest),
+        upgrading=read_control(folder.path).upgrading,
         left=seconds_left(progress, folder),
         read=read,
     )

@@ -24,7 +24,7 @@ from tidemill.runfolder.lease import is_held, is_watched
 from tidemill.runtime.code.binding import GivenParams
 from tidemill.runtime.code.cache import recall
 from tidemill.runtime.plans.planner import code_fingerprint, make_plan
-from tidemill.runtime.registry import OVER, RunState, open_registry
+from tidemill.runtime.registry import OVER, RunRecord, RunState, open_registry
 from tidemill.runtime.reports.overview import true_state
 from tidemill.runtime.spark.settings import local_cores
 from tidemill.runtime.starts.guards import one_start_at_a_time, require_place
@@ -91,14 +91,13 @@ def _ended(loaded: LoadedConfig, run: str) -> Manifest:
     """The manifest of a backfill that failed or was cancelled, and that nobody drives."""
     record = true_state(loaded.home, open_registry(loaded.home).get(run))
     folder = RunFolder.of(loaded.home, record.run)
+    is_driven = is_held(folder.path) or is_watched(folder.path)
     if record.mode != "backfill":
         raise RunError(
             f"the run {record.run} is no backfill ({record.mode}): it is not begun again",
-            fix=f"'tidemill resume {record.run}' goes on where it was"
-            if record.state not in OVER
-            else f"'tidemill run {record.pipeline}' starts a new one",
+            fix=_for_live(record, is_driven),
         )
-    if is_held(folder.path) or is_watched(folder.path):
+    if is_driven:
         raise RunError(
             f"the run {record.run} is {record.state}: it goes on",
             fix=f"'tidemill wait {record.run}', or 'tidemill cancel {record.run}' first",
@@ -112,6 +111,15 @@ def _ended(loaded: LoadedConfig, run: str) -> Manifest:
             fix="'tidemill backfill' computes its range once more" if is_done else again,
         )
     return folder.read_manifest()
+
+
+def _for_live(record: RunRecord, is_driven: bool) -> str:
+    """What a user can do with a live run instead."""
+    if record.state in OVER:
+        return f"'tidemill run {record.pipeline}' starts a new one"
+    if is_driven:
+        return f"it is {record.state} and goes on: 'tidemill status {record.run}' shows it"
+    return f"'tidemill resume {record.run}' goes on where it was"
 
 
 def request_of(manifest: Manifest) -> RunRequest:

@@ -19,6 +19,8 @@ from tidemill.errors import PlanError, RunError
 from tidemill.planning.carrying import StatePoint
 from tidemill.planning.manifest import Manifest
 from tidemill.planning.plan import Beginning, RunRequest
+from tidemill.runfolder.folder import RunFolder
+from tidemill.runfolder.lease import is_held, is_watched
 from tidemill.runtime.registry import OVER, RunRecord, RunState, open_registry
 from tidemill.runtime.starts.naming import REPEATABLE, find_manifest
 from tidemill.types import FOREVER_MICROS, TimeRange, from_micros, show_instant
@@ -121,6 +123,14 @@ def _shown(span: tuple[int, int]) -> str:
         return f"[{show_instant(from_micros(span[0]))}, …)"
 
 
+def _goes_on(home: Path, run: str) -> str:
+    """What goes on with a run: the driver that it has, or one that the user starts."""
+    path = RunFolder.of(home, run).path
+    if is_held(path) or is_watched(path):
+        return f"it is driven now, and 'tidemill status {run}' shows it"
+    return f"'tidemill resume {run}' goes on with it"
+
+
 def require_only_live_run(manifest: Manifest, home: Path, besides: str | None = None) -> None:
     """Two live runs of a pipeline into one place would write every row twice.
 
@@ -143,8 +153,8 @@ def require_only_live_run(manifest: Manifest, home: Path, besides: str | None = 
                 f"the live run {record.run} of this pipeline writes {sorted(shared)[0]} and is "
                 f"{record.state}: a second one would write the same rows again",
                 where=f"pipeline {manifest.pipeline}",
-                fix=f"'tidemill resume {record.run}' goes on with it; 'tidemill cancel "
-                f"{record.run}' ends it for good, then start anew; --append runs both",
+                fix=f"{_goes_on(home, record.run)}; 'tidemill cancel {record.run}' ends it for "
+                "good, then start anew; --append runs both",
                 run=record.run,
             )
 

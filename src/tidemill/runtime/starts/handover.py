@@ -105,7 +105,7 @@ def give_up_successors(loaded: LoadedConfig, registry: Registry, manifest: Manif
     if manifest.times.ends or not manifest.code.is_there:
         return
     old = RunFolder.of(loaded.home, manifest.run)
-    _require_own(old, registry)
+    require_own(old, registry)
     for successor in find_successors(loaded, registry, manifest.run):
         folder = RunFolder.of(loaded.home, successor.run)
         if is_held(folder.path):
@@ -119,16 +119,16 @@ def give_up_successors(loaded: LoadedConfig, registry: Registry, manifest: Manif
                 why = f"given up before its first commit: {manifest.run} goes on"
                 release(open_catalog(loaded), successor)
                 registry.set_state(successor.run, RunState.CANCELLED, why)
-    _require_own(old, registry)
+    require_own(old, registry)
 
 
-def _require_own(old: RunFolder, registry: Registry) -> None:
+def require_own(old: RunFolder, registry: Registry) -> None:
     """Refuse to drive a run that was upgraded."""
     run, successor = old.path.name, taken_by(old)
     if successor is not None:
         registry.hand_over(run, successor, f"upgraded: {successor} goes on")
         raise RunError(
             f"the run {run} was upgraded: {successor} goes on",
-            fix=f"'tidemill resume {successor}'",
+            fix=f"'tidemill resume {successor}' goes on with that one, if nothing drives it",
             run=successor,
         )

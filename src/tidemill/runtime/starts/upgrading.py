@@ -147,7 +147,7 @@ class Upgrade:
         deadline = time.monotonic() + PATIENCE
         while is_held(path):
             if not read_control(path).stopping:
-                update_control(path, stopping=True)
+                update_control(path, stopping=True, upgrading=True)
             if time.monotonic() > deadline:
                 raise RunError(
                     f"the run {self.old.run} was told to stop and has not ended",

@@ -13,7 +13,7 @@ from tidemill.types import SECOND, show_duration
 _STEPS = (
     *(0, 1, 2, 5, 10, 15, 30),
     *(60 * minutes for minutes in (1, 2, 5, 10, 15, 30)),
-    *(3_600 * hours for hours in (1, 2, 3, 6, 12)),
+    *(3_600 * hours for hours in (1, 2, 3, 4, 6, 8, 12)),
     *(86_400 * days for days in (1, 2, 3, 7, 14, 30)),
 )
 _MONTH = 30 * 86_400

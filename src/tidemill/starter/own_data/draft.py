@@ -11,7 +11,7 @@ from typing import Any
 
 from tidemill.starter.own_data.delays import Delays, show_delay, show_share
 from tidemill.starter.own_data.looking import Found
-from tidemill.starter.own_data.times import DATE
+from tidemill.starter.own_data.times import DATE, OFTEN
 from tidemill.types import show_duration, show_instant
 
 _WINDOWS = (
@@ -224,6 +224,12 @@ def _without_ingest(event: str, others: dict[str, Delays]) -> str:
         "have come late in a live run, it cannot tell."
     )
     for name, delays in others.items():
+        if delays.ahead >= OFTEN:
+            text += (
+                f" {name} was not taken, because {show_share(delays.ahead)} of the rows have an "
+                f"event time after it. If it is that time, say --ingest-time {name}."
+            )
+            continue
         text += (
             f" If {name} is that time (in half of the rows it is {show_delay(delays.p50)} or less "
             f"after {event}), say --ingest-time {name}."

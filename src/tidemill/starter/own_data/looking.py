@@ -138,6 +138,12 @@ def _section(said: str, place: str) -> dict[str, Any]:
         if keys is not None:
             return {"type": name, **keys}
     path = Path(place)
+    if path.is_file() and path.suffix.lower() != ".parquet":
+        raise ConfigError(
+            f"{said} is a file, and an archive is a folder of Parquet files",
+            where="--archive",
+            fix="write it as Parquet into a folder of its own first, and name that folder",
+        )
     if path.is_file():
         raise ConfigError(
             f"{said} is a file, and an archive is a folder of files",
@@ -173,6 +179,14 @@ def _probe(archive: Mapping[str, Any], catalog: Mapping[str, str]) -> Iterator[L
         try:
             yield loaded
         except TidemillError as error:
+            names = error.facts.get("catalog_names")
+            if isinstance(names, list):
+                raise ConfigError(
+                    loaded.redact(error.message),
+                    where="--catalog",
+                    fix="a SQL catalog keeps the tables of each name apart, and has this one under "
+                    f"the name {names[0]!r}: add --catalog name={names[0]}",
+                ) from None
             told = (error.message, error.where, error.fix)
             message, where, fix = map(loaded.redact, told)
             raise type(error)(message, where=where, fix=fix) from None

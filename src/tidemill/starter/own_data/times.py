@@ -17,8 +17,11 @@ from tidemill.starter.own_data.names import EVENT, INGEST, SURELY_INGEST, weigh,
 
 _LOOKED_AT = 200
 _MOST = 0.95
+OFTEN = 0.05
+"""Of an ingest time that is only guessed fewer rows have an event time after it."""
 _FORMATS = ("%d/%b/%Y:%H:%M:%S %z", "%d.%m.%Y %H:%M", "%d.%m.%Y %H:%M:%S", "%m/%d/%Y %H:%M",
             "%m/%d/%Y %H:%M:%S", "%m/%d/%Y %I:%M:%S %p", "%Y/%m/%d %H:%M:%S")  # fmt: skip
+_TOO_OFTEN = 0.25
 _DIGITS = re.compile(r"\d.*\D.*\d")
 _EPOCHS = {"seconds": 1, "milliseconds": 10**3, "microseconds": 10**6, "nanoseconds": 10**9}
 _SINCE, _UNTIL = (datetime(year, 1, 1, tzinfo=UTC).timestamp() for year in (2000, 2050))
@@ -166,7 +169,7 @@ def _find_ingest(
         rest = [other for other in filled if other != name]
         if weights[name] and rest:
             delays = delays_of(in_utc(rows, event or _find_event(rest, None)), in_utc(rows, name))
-            if len(delays) and judge_delays(delays).ahead < 1 - _MOST:
+            if len(delays) and judge_delays(delays).ahead < OFTEN:
                 return name
     return None
 
@@ -212,13 +215,15 @@ def _compare(
 
 
 def _others(rows: pa.Table, event: str, filled: list[str]) -> dict[str, Delays]:
-    """Columns that are there in every row and hardly ever before the event time."""
+    """Columns that are there in every row and in most rows not before the event time."""
     found = {}
     for name in filled:
         if name == event or rows[name].null_count:
             continue
         delays = delays_of(in_utc(rows, event), in_utc(rows, name))
-        if len(delays) and judge_delays(delays).ahead < 1 - _MOST:
+        if not len(delays):
+            continue
+        if judge_delays(delays).ahead < _TOO_OFTEN:
             found[name] = judge_delays(delays)
     return found
 
