@@ -78,7 +78,7 @@ def test_snapshots_that_go_while_a_run_is_planned(tmp_path, broker, topic, spark
     yard = Yard(tmp_path, broker, topic, spark)
     yard.produce(1, 30, 1)
     yard.run_archive()
-    slow = planner._facts
+    slow = planner.analysed_facts
 
     def facts(*arguments, **options):
         found = slow(*arguments, **options)
@@ -87,7 +87,7 @@ def test_snapshots_that_go_while_a_run_is_planned(tmp_path, broker, topic, spark
         expire_all_but_one(yard)
         return found
 
-    monkeypatch.setattr(planner, "_facts", facts)
+    monkeypatch.setattr(planner, "analysed_facts", facts)
     start = datetime.now(UTC) - timedelta(minutes=5)
     plan = yard.project.plan_run("each", start, spark=spark)
     monkeypatch.undo()

@@ -11,6 +11,7 @@ from tidemill.runtime.registry import BatchRecord, Registry
 @pytest.fixture
 def registry(tmp_path, monkeypatch):
     monkeypatch.setattr(metricstore, "KEPT", 10)
+    monkeypatch.setattr(metricstore, "_ROUND", 1)
     found = Registry(tmp_path / "registry.db")
     found.add("r1", "plays", "backfill")
     return found
@@ -30,6 +31,19 @@ def test_the_newest_batches_are_whole_and_older_ones_are_hours(registry):
     assert sum(hour.on_time for hour in found.hours) == 9_000_000
     assert registry.metrics("r1", 3).hours == ()
     assert [each.batch for each in registry.metrics("r1", 3).batches] == [97, 98, 99]
+
+
+def test_many_batches_at_once_are_the_same_hours(registry, monkeypatch):
+    for number in range(40):
+        record(registry, number, at=AT + number * HOUR_MICROS // 7)
+    one_by_one = registry.metrics("r1")
+    monkeypatch.setattr(metricstore, "_ROUND", 13)
+    registry.add("r2", "plays", "backfill")
+    for number in range(40):
+        counted = BatchRecord(number, number, 0, 1, 0, 0, 0, 0, 0.1)
+        registry.record_batch("r2", counted, batch(number, at=AT + number * HOUR_MICROS // 7))
+    found = registry.metrics("r2")
+    assert found.hours == one_by_one.hours and found.batches == one_by_one.batches
 
 
 def test_a_batch_that_is_recorded_again_counts_once(registry):

@@ -52,7 +52,12 @@ _STATE = pa.table({"key": pa.array([1, 2, 3], pa.int64())})
 
 
 class _Told:
-    """Stands for the DataFrame of a batch whose tasks have written their files themselves."""
+    """Stands for the DataFrame of a batch whose tasks have written their files themselves.
+
+    Without a session Spark tells nothing of the tasks.
+    """
+
+    sparkSession = None
 
     def __init__(self, files: list[Any]) -> None:
         self._files = files

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Sequence
+from itertools import groupby
 
 from tidemill.jsonvalue import dump_json, load_json
 from tidemill.planning.metrics.figures import BatchMetrics
 from tidemill.planning.metrics.hours import HourMetrics, RunMetrics, hour_of, with_batch
 
 KEPT = 500
-"""Batches of which all figures are kept."""
+"""Batches of which all figures are kept, at least."""
+_ROUND = 50
+"""Older ones are summed up at every so many batches: a batch alone would cost as much."""
 KEPT_HOURS = 24 * 366
 """Hours that a run keeps."""
 
@@ -28,26 +32,36 @@ def keep_metrics(connection: sqlite3.Connection, run: str, metrics: BatchMetrics
         "insert or replace into metrics (run, batch, figures) values (?, ?, ?)",
         (run, metrics.batch, dump_json(metrics)),
     )
-    old = connection.execute(
-        "select figures from metrics where run = ? and batch <= ? order by batch",
-        (run, metrics.batch - KEPT),
+    if metrics.batch % _ROUND == 0:
+        _sum_up(connection, run, metrics.batch - KEPT)
+
+
+def _sum_up(connection: sqlite3.Connection, run: str, last: int) -> None:
+    """Move the batches up to the last one into their hours."""
+    rows = connection.execute(
+        "select figures from metrics where run = ? and batch <= ? order by batch", (run, last)
     ).fetchall()
-    for row in old:
-        _sum_up(connection, run, load_json(BatchMetrics, row[0]))
+    old = [load_json(BatchMetrics, row[0]) for row in rows]
+    for at, batches in groupby(old, hour_of):
+        _add(connection, run, at, list(batches))
+    connection.execute("delete from metrics where run = ? and batch <= ?", (run, last))
 
 
-def _sum_up(connection: sqlite3.Connection, run: str, batch: BatchMetrics) -> None:
-    """Move a batch into its hour."""
-    at = hour_of(batch)
+def _add(
+    connection: sqlite3.Connection, run: str, at: int, batches: Sequence[BatchMetrics]
+) -> None:
+    """Add batches to an hour; the oldest hours go."""
     found = connection.execute(
         "select figures from metric_hours where run = ? and hour = ?", (run, at)
     ).fetchone()
-    hour = with_batch(None if found is None else load_json(HourMetrics, found[0]), batch)
+    first, *others = batches
+    hour = with_batch(None if found is None else load_json(HourMetrics, found[0]), first)
+    for batch in others:
+        hour = with_batch(hour, batch)
     connection.execute(
         "insert or replace into metric_hours (run, hour, last, figures) values (?, ?, ?, ?)",
-        (run, at, batch.batch, dump_json(hour)),
+        (run, at, batches[-1].batch, dump_json(hour)),
     )
-    connection.execute("delete from metrics where run = ? and batch = ?", (run, batch.batch))
     if found is None:
         connection.execute(
             "delete from metric_hours where run = ? and hour not in (select hour from metric_hours"
