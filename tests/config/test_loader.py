@@ -494,14 +494,9 @@ def test_instances_are_a_table_with_three_columns(tmp_path):
         "since",
         "until",
     )
-    assert (found.gather, found.share, found.rate) == (timedelta(seconds=30), None, None)
-    half = load(tmp_path, INSTANCES.replace("gather: 30 s", "yield: 50%")).config
-    assert half.pipelines["shows"].instances.share == 0.5
+    assert (found.gather, found.rate) == (timedelta(seconds=30), None)
     rate = load(tmp_path, INSTANCES.replace("gather: 30 s", "yield: 20000")).config
-    assert (rate.pipelines["shows"].instances.rate, rate.pipelines["shows"].instances.share) == (
-        20_000,
-        None,
-    )
+    assert rate.pipelines["shows"].instances.rate == 20_000
     assert load(tmp_path, GOOD).config.pipelines["shows"].instances is None
 
 
@@ -515,9 +510,9 @@ def test_instances_are_a_table_with_three_columns(tmp_path):
         ("ops.offers=offers", "'offers' has no namespace\n  fix: write namespace.table"),
         ("gather: 30 s=gathr: 30 s", "unknown key 'gathr'\n  fix: did you mean 'gather'?"),
         ("gather: 30 s=topic: offers", "unknown key 'topic'"),
-        ("gather: 30 s=yield: 0%", "'0%' is neither a share of the cores, '50%', nor a number"),
-        ("gather: 30 s=yield: 101%", "is neither a share"),
-        ("gather: 30 s=yield: true", "is neither a share"),
+        ("gather: 30 s=yield: 50%", "'50%' is no number of rows per second, 20000"),
+        ("gather: 30 s=yield: 0", "0 is no number of rows per second"),
+        ("gather: 30 s=yield: true", "True is no number of rows per second"),
         ("entry: shows:shows=sql: shows.sql", "a pipeline with instances: has entry:"),
     ],
 )

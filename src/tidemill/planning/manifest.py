@@ -63,7 +63,6 @@ class CatchUp(JsonValue):
     """How a live run catches up instances whose period began before they came."""
 
     gather: int  # µs for which it waits for more of them
-    share: float | None = None  # of the cores, that it takes at most
     rate: int | None = None  # rows per second, that it reads at most
 
 

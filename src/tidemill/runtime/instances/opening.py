@@ -81,7 +81,7 @@ def open_instances(
         start=section.from_,
         end=section.to,
         columns={each.name: str(each.type) for each in rows.schema},
-        catch_up=CatchUp(micros_of(section.gather), section.share, section.rate),
+        catch_up=CatchUp(micros_of(section.gather), section.rate),
     )
     book = read_book(rows, made)
     ids = tuple(str(each.id) for each in book.valid)
