@@ -158,7 +158,7 @@ class Play:
                 stand.check(place)
         result = upgraded(str(stand.config), 3, spark)
         check(meadow, meadow.project.status(old.run), result, width)
-        with pytest.raises(RunError, match=f"the run {old.run} is cancelled"):
+        with pytest.raises(RunError, match=f"the run {old.run} was upgraded: {result.run} goes on"):
             meadow.project.resume(old.run, spark=spark)
 
 
