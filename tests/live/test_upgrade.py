@@ -72,7 +72,7 @@ def test_state_that_fits_is_carried(spark, tmp_path):
     with pytest.raises(PlanError, match=f"{copy.run} has written into marts.copy beyond the end"):
         meadow.project.prepare_run("pipeline", spark=spark, state=str(file), into="marts.copy")
     meadow.write(WIDER)
-    with pytest.raises(PlanError, match=r"windows: its panes is .*'every': 3000000"):
+    with pytest.raises(PlanError, match=r"windows: its panes is every 3s"):
         meadow.project.prepare_run("pipeline", spark=spark, state=str(file), into="marts.other")
 
 
