@@ -167,7 +167,8 @@ def compact(table: Any, chance: random.Random) -> None:
     tasks = list(table.scan().plan_files())
     chosen = chance.sample(tasks, min(len(tasks), chance.randint(2, 5)))
     parts = [range_rows.read_rows(table.metadata, table.io, task) for task in chosen]
-    rows = pa.Table.from_batches([batch for part in parts for batch in part]).combine_chunks()
+    fitted = [range_rows.fit(batch, table.schema()) for part in parts for batch in part]
+    rows = pa.concat_tables(fitted).combine_chunks()
     files = write_files(table.metadata, table.io, rows)
     transaction = SteadyTransaction(table)
     with ReplaceFiles(Operation.OVERWRITE, transaction, table.io) as update:
