@@ -158,7 +158,7 @@ def _number(given: Any, scale: int | None) -> tuple[Any, bool]:
         whole = int(scaled.to_integral_value(ROUND_FLOOR))
     except (ArithmeticError, TypeError, ValueError):
         raise ConfigError(
-            f"{given!r} is no number", fix="compare it with a number, for example 12.50"
+            f"{given!r} is no number", fix="compare it with a number, for example 12"
         ) from None
     value = whole if scale is None else Decimal(whole).scaleb(-scale)
     return value, scaled == whole
