@@ -71,7 +71,8 @@ def test_a_run_that_is_over_stays_so(running: Shop):
     run = done[0] if done else running.backfill("--slice", "1h").out.split()[1]
     with untouched(running):
         running.cli("resume", run).refuses(
-            f"the run {run} is finished\n  fix: start a new one with 'tidemill backfill sums'", code=1
+            f"the run {run} is finished\n  fix: start a new one with 'tidemill backfill sums'",
+            code=1,
         )
         running.cli("cancel", run).refuses(f"the run {run} is finished already", code=1)
         running.cli("pause", run).refuses(f"the run {run} is not running, it is finished", code=1)
