@@ -149,9 +149,7 @@ class Aggregate:
         return self._pick(own, [pl.col(part.name) for part in self.parts[1:]])
 
     def _pick(self, value: pl.Expr, places: list[pl.Expr]) -> list[pl.Expr]:
-        """The value in the first or last place, and the place; nulls are left out."""
-        is_there = value.is_not_null()
-        value, *places = [each.filter(is_there) for each in (value, *places)]
+        """The value in the first or last place, and the place."""
         sorts = [self._sorted(each, value, places) for each in (value, *places)]
         picked = [each.first() if self.function == "first" else each.last() for each in sorts]
         return [each.alias(part.name) for each, part in zip(picked, self.parts, strict=True)]
