@@ -66,8 +66,9 @@ class Review:
         marks = boundaries if boundaries is not None else (begin, begin + hours * HOUR)
         pin = make_pin("plays", None, "event_ts", "ingest_ts", lateness=micros_of(lateness))
         late = late or table
+        planned = marks[-1] + 24 * HOUR if ends else T0  # all input of a backfill has happened
         manifest = make_manifest(
-            run=run, pipeline="pipeline", created=to_micros(T0), ends=ends,
+            run=run, pipeline="pipeline", created=to_micros(planned), ends=ends,
             output=(to_micros(begin), to_micros(begin + hours * HOUR)),
             boundaries=tuple(map(to_micros, marks)), sources={"plays": pin},
             sinks={"output": table_pin(table, OUTPUT, "at", key)},
