@@ -378,8 +378,8 @@ BREAKAGES = (
     Breakage(
         "an analysis is known only for the same values of parameters",
         "runtime/plans/planner.py",
-        "conf, params, tables)",
-        "conf, tables)",
+        "conf, params, tables, named)",
+        "conf, tables, named)",
         "tests/runtime/code/test_binding.py",
     ),
     Breakage(
